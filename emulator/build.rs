@@ -1,4 +1,4 @@
-//! Names the library as programs ask for it, so that a process which has loaded it finds no other.
+//! Sets the real library's soname, so that a process that has loaded this one finds no other.
 
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcuda.so");

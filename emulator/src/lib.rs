@@ -1,6 +1,6 @@
-//! `libcuda.so.1` for tests: the CUDA driver's functions, and an executor of PTX on the processor.
+//! `libcuda.so.1` for tests: the CUDA driver's functions, and a PTX interpreter on the CPU.
 //!
-//! For tests only, and never linked by the product: `docs/emulated-driver.md` says what it models.
+//! For tests only, and never linked by onegraph; the model is in `docs/emulated-driver.md`.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -1,4 +1,4 @@
-//! Device memory: allocations that kernels and copies may reach, and the bytes that were written.
+//! Device memory: allocations accessible to kernels and copies, and which bytes were written.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc, dealloc};
@@ -6,43 +6,43 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-/// Added to the address in this process: the host cannot reach it by accident.
+/// Added to the host address, so that the host cannot access it by accident.
 const DEVICE: u64 = 1 << 62;
-/// As the driver aligns allocations.
+/// Alignment of allocations, as in the real driver.
 const ALIGNMENT: usize = 512;
-/// Bytes behind an allocation that belong to none, so that no other begins where it ends.
+/// Unmapped bytes after an allocation, so that no other begins where it ends.
 const GUARD: usize = 4096;
-/// Unwritten bytes hold this: a NaN in every format of floats.
+/// Fills unwritten bytes: NaN in every float format.
 const POISON: u8 = 0xff;
 
-/// Which bytes were written, a bit for each.
+/// Which bytes were written, one bit each.
 #[derive(Debug)]
 struct Written {
     bits: Box<[AtomicU64]>,
-    /// How many were not.
+    /// Number of unwritten bytes.
     missing: AtomicUsize,
 }
 
-/// A piece of memory with an address for kernels.
+/// A memory range with a device address.
 #[derive(Debug)]
 pub(crate) struct Allocation {
     host: *mut u8,
     bytes: usize,
-    /// `None` for memory that the host writes.
+    /// `None` for memory written by the host.
     written: Option<Written>,
     owned: bool,
-    /// It is a variable of a module, which any of its kernels may read.
+    /// It is a module variable, which any kernel of the module may read.
     is_variable: bool,
 }
 
-// SAFETY: the bytes are reached through raw pointers by launches and copies, which the streams put
-// in order as the driver would; a race is the tested program's, and gives bytes of some value.
+// SAFETY: the bytes are accessed through raw pointers by launches and copies, which streams order
+// as in the real driver; a race is a bug of the tested program, and gives arbitrary values.
 unsafe impl Send for Allocation {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Allocation {}
 
 impl Allocation {
-    /// Its address for kernels.
+    /// Its device address.
     pub(crate) fn address(&self) -> u64 {
         self.host as u64 | DEVICE
     }
@@ -52,17 +52,17 @@ impl Allocation {
         self.bytes
     }
 
-    /// True if it is a variable of a module.
+    /// True if it is a module variable.
     pub(crate) fn is_variable(&self) -> bool {
         self.is_variable
     }
 
-    /// Where its bytes are in this process.
+    /// Its host address.
     pub(crate) fn host(&self) -> *mut u8 {
         self.host
     }
 
-    /// Where the byte of an address for kernels is in this process.
+    /// The host address of a device address.
     pub(crate) fn host_of(address: u64) -> *mut u8 {
         (address & !DEVICE) as *mut u8
     }
@@ -72,7 +72,7 @@ impl Allocation {
         self.written.as_ref().is_none_or(|written| written.missing.load(Ordering::Relaxed) == 0)
     }
 
-    /// Notes that bytes from `offset` were written.
+    /// Marks bytes from `offset` on as written.
     pub(crate) fn set_written(&self, offset: usize, bytes: usize) {
         let Some(written) = &self.written else { return };
         if written.missing.load(Ordering::Relaxed) == 0 {
@@ -103,7 +103,7 @@ impl Allocation {
         }
     }
 
-    /// Copies what is known of bytes along with them.
+    /// Copies the written state of bytes along with them.
     pub(crate) fn copy_written(&self, to: usize, from: &Self, at: usize, bytes: usize) {
         if self.written.is_none() {
             return;
@@ -122,7 +122,7 @@ impl Allocation {
     }
 }
 
-/// Words of a bit set, and their bits, for a range.
+/// Words of a bit set, with their bit masks, for a range.
 fn words(offset: usize, bytes: usize) -> impl Iterator<Item = (usize, u64)> {
     let end = offset + bytes;
     let (first, last) = (offset / 64, end.div_ceil(64));
@@ -136,8 +136,8 @@ impl Drop for Allocation {
     fn drop(&mut self) {
         if self.owned {
             let layout = layout(self.bytes);
-            // SAFETY: allocated by `Memory::allocate` with this layout, and given back once. The
-            // poison shows a use after the release for as long as nobody else gets the bytes.
+            // SAFETY: allocated by `Memory::allocate` with this layout, and freed once. The poison
+            // reveals a use after free until the bytes are reused.
             unsafe {
                 self.host.write_bytes(POISON, self.bytes);
                 dealloc(self.host, layout);
@@ -150,13 +150,13 @@ impl Drop for Allocation {
 #[derive(Debug)]
 pub(crate) struct Memory {
     table: RwLock<BTreeMap<u64, Arc<Allocation>>>,
-    /// Bytes in use of `total`.
+    /// Bytes in use, at most `total`.
     used: Mutex<usize>,
     total: usize,
 }
 
 impl Memory {
-    /// A device with so many bytes.
+    /// A device with this many bytes.
     pub(crate) fn new(total: usize) -> Self {
         Self { table: RwLock::default(), used: Mutex::new(0), total }
     }
@@ -171,12 +171,12 @@ impl Memory {
         self.total - *self.used()
     }
 
-    /// Poisoned memory; `None` if the device has no more.
+    /// Allocates poisoned memory; `None` if the device has not enough.
     pub(crate) fn allocate(&self, bytes: usize) -> Option<u64> {
         self.allocate_as(bytes, false)
     }
 
-    /// The same for a variable of a module.
+    /// The same for a module variable.
     pub(crate) fn allocate_variable(&self, bytes: usize) -> Option<u64> {
         self.allocate_as(bytes, true)
     }
@@ -191,13 +191,13 @@ impl Memory {
             }
             *used = sum;
         }
-        // SAFETY: the layout is of some bytes.
+        // SAFETY: the layout is not empty.
         let host = unsafe { alloc(layout(bytes)) };
         if host.is_null() {
             *self.used() -= bytes;
             return None;
         }
-        // SAFETY: the memory was allocated just now, with that many bytes.
+        // SAFETY: the memory was just allocated with this many bytes.
         unsafe { host.write_bytes(POISON, bytes) };
         let written = Written {
             bits: (0..bytes.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
@@ -210,7 +210,7 @@ impl Memory {
         Some(address)
     }
 
-    /// Gives host memory, which stays the caller's, an address for kernels.
+    /// Maps host memory, owned by the caller, to a device address.
     pub(crate) fn map_host(&self, host: *mut u8, bytes: usize) -> u64 {
         let (written, owned) = (None, false);
         let allocation = Allocation { host, bytes, written, owned, is_variable: false };
@@ -219,8 +219,7 @@ impl Memory {
         address
     }
 
-    /// Gives an allocation, or an address of host memory, up. False if there is none that begins
-    /// here.
+    /// Frees an allocation, or unmaps host memory. False if there is none that begins here.
     pub(crate) fn release(&self, address: u64) -> bool {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let Some(allocation) = table.remove(&address) else { return false };
@@ -230,7 +229,7 @@ impl Memory {
         true
     }
 
-    /// The allocation that holds these bytes, and their place in it.
+    /// The allocation that contains these bytes, and their offset in it.
     pub(crate) fn find(&self, address: u64, bytes: usize) -> Option<(Arc<Allocation>, usize)> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         let (first, allocation) = table.range(..=address).next_back()?;
@@ -239,7 +238,7 @@ impl Memory {
             .then(|| (allocation.clone(), offset))
     }
 
-    /// Tells of the allocation before an address, for reports.
+    /// Describes the allocation before an address, for reports.
     pub(crate) fn near(&self, address: u64) -> String {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         let before = table.range(..=address).next_back();
@@ -252,10 +251,10 @@ impl Memory {
     /// Copies from the host; false if the bytes are not inside one allocation.
     ///
     /// # Safety
-    /// `from` leads to that many bytes.
+    /// `from` must be valid for this many bytes.
     pub(crate) unsafe fn write(&self, to: u64, from: *const u8, bytes: usize) -> bool {
         let Some((allocation, offset)) = self.find(to, bytes) else { return false };
-        // SAFETY: `find` checked the range; the caller vouches for the source.
+        // SAFETY: `find` checked the range; the caller guarantees the source.
         unsafe { from.copy_to(allocation.host.add(offset), bytes) };
         allocation.set_written(offset, bytes);
         true
@@ -264,10 +263,10 @@ impl Memory {
     /// Copies to the host; false if the bytes are not inside one allocation.
     ///
     /// # Safety
-    /// `to` leads to that many bytes.
+    /// `to` must be valid for this many bytes.
     pub(crate) unsafe fn read(&self, from: u64, to: *mut u8, bytes: usize) -> bool {
         let Some((allocation, offset)) = self.find(from, bytes) else { return false };
-        // SAFETY: `find` checked the range; the caller vouches for the target.
+        // SAFETY: `find` checked the range; the caller guarantees the target.
         unsafe { allocation.host.add(offset).copy_to(to, bytes) };
         true
     }
@@ -296,6 +295,6 @@ impl Memory {
 }
 
 fn layout(bytes: usize) -> Layout {
-    // The sizes come from `allocate`, which the device's memory bounds.
+    // The sizes come from `allocate`, which checks them against the device's memory.
     Layout::from_size_align(bytes + GUARD, ALIGNMENT).unwrap_or(Layout::new::<u8>())
 }

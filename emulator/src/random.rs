@@ -1,11 +1,11 @@
-//! Numbers that a seed decides.
+//! Random numbers from a seed.
 
 /// SplitMix64 (Steele et al. 2014).
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// The numbers of a seed.
+    /// The generator for a seed.
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -24,7 +24,7 @@ impl Random {
         (self.next() % count as u64) as usize
     }
 
-    /// True once in so many times.
+    /// True with probability 1 / `times`.
     pub(crate) fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }

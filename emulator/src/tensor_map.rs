@@ -1,43 +1,43 @@
-//! Tensor maps, as `cuTensorMapEncodeTiled` writes and copies of tiles read them. NVIDIA's form is
-//! secret; this one is the driver's own.
+//! Tensor maps, written by `cuTensorMapEncodeTiled` and read by tile copies. NVIDIA's format is
+//! undocumented; this one is specific to the emulated driver.
 
-/// Words of a map.
+/// 64-bit words in a map.
 pub(crate) const WORDS: usize = 16;
-/// Dimensions of a tensor, and elements of a tile along each.
+/// Maximum dimensions of a tensor, and maximum elements of a tile along each.
 const MAX_RANK: usize = 5;
 const MAX_BOX: u32 = 256;
-/// Bytes of a tensor's stride, which are below.
+/// Exclusive upper bound of a tensor's strides in bytes.
 const MAX_STRIDE: u64 = 1 << 40;
 const MAX_EXTENT: u64 = 1 << 32;
-/// Begins a map.
+/// Magic number at the start of a map.
 const MAGIC: u64 = 0x7469_6c65_2d6d_6170;
-/// Bytes of the element types, by CUDA's numbers, and which of them are floats.
+/// Bytes of the element types, by CUDA's numbers, and which types are floats.
 const ELEMENTS: [u64; 13] = [1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4];
 const FIRST_FLOAT: usize = 6;
 
-/// A tensor in global memory, and the tiles that are copied of it. Innermost first.
+/// A tensor in global memory, and its tiles. Innermost dimension first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TensorMap {
     pub(crate) address: u64,
     /// CUDA's number of the element type.
     pub(crate) kind: usize,
     pub(crate) extents: Vec<u64>,
-    /// Bytes, of the second dimension and those behind it.
+    /// Bytes, from the second dimension on.
     pub(crate) strides: Vec<u64>,
     pub(crate) tile: Vec<u32>,
-    /// 16-byte pieces of a line that the swizzle crosses: 1, 2, 4 or 8.
+    /// 16-byte pieces of a line covered by the swizzle: 1, 2, 4 or 8.
     pub(crate) pieces: usize,
-    /// Outside of the tensor are no numbers, not zeros.
+    /// Elements outside of the tensor are filled with NaN, not zeros.
     pub(crate) fills_nan: bool,
 }
 
 impl TensorMap {
-    /// Bytes of an element.
+    /// Bytes per element.
     pub(crate) fn element(&self) -> u64 {
         ELEMENTS.get(self.kind).copied().unwrap_or(1)
     }
 
-    /// The rule that the map breaks, if any (CUDA driver API, "Tensor Map Object Management").
+    /// The rule that the map violates, if any (CUDA driver API, "Tensor Map Object Management").
     pub(crate) fn fault(&self) -> Option<String> {
         let rank = self.extents.len();
         if !(1..=MAX_RANK).contains(&rank) || self.kind >= ELEMENTS.len() {
@@ -86,7 +86,7 @@ impl TensorMap {
         words
     }
 
-    /// The map in these bytes, if [`TensorMap::encode`] made them.
+    /// The map in these bytes, if written by [`TensorMap::encode`].
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let word = |i: usize| {
             bytes

@@ -1,4 +1,4 @@
-//! Tells where cargo puts the libraries.
+//! Passes cargo's output directory for libraries to the crate.
 
 use std::env;
 use std::path::PathBuf;

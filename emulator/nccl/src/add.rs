@@ -1,6 +1,6 @@
-//! Adds what the ranks brought, in rank order.
+//! Sums the ranks' contributions, in rank order.
 //!
-//! Halves are added in floats and rounded once. NCCL itself rounds each hop of a ring.
+//! Halves are summed in fp32 and rounded once. NCCL itself rounds at each hop of a ring.
 
 use std::ffi::c_int;
 
@@ -8,10 +8,10 @@ use bytemuck::{cast_slice, cast_slice_mut};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
-/// Elements that are added at a time, in the processor's nearest cache.
+/// Elements summed at a time, to stay in the L1 cache.
 const BLOCK: usize = 4096;
 
-/// The element type of a sum: `ncclFloat16` or `ncclFloat32`.
+/// The element type of an all-reduce: `ncclFloat16` or `ncclFloat32`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Type {
     Half,
@@ -19,7 +19,7 @@ pub(crate) enum Type {
 }
 
 impl Type {
-    /// NCCL's number of it.
+    /// Its `ncclDataType_t` value.
     pub(crate) fn number(self) -> c_int {
         match self {
             Self::Half => 6,
@@ -27,12 +27,12 @@ impl Type {
         }
     }
 
-    /// The type of NCCL's number.
+    /// The type with this `ncclDataType_t` value.
     pub(crate) fn of(number: c_int) -> Option<Self> {
         [Self::Half, Self::Float].into_iter().find(|t| t.number() == number)
     }
 
-    /// Bytes of an element.
+    /// Bytes per element.
     pub(crate) fn bytes(self) -> usize {
         match self {
             Self::Half => 2,
@@ -41,7 +41,7 @@ impl Type {
     }
 }
 
-/// The sum of slices of the same length, the first rank's first.
+/// The sum of slices of the same length, in rank order.
 pub(crate) fn add(of: Type, parts: &[&[u8]], sum: &mut Vec<u8>) {
     let bytes = BLOCK * of.bytes();
     let (mut sums, mut addends) = ([0f32; BLOCK], [0f32; BLOCK]);
@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(sum, floats(0.0));
         add(Type::Float, &[&big, &less, &one], &mut sum);
         assert_eq!(sum, one);
-        // 2048 + 1 is no half: rounded each time, the sum would stay 2048.
+        // 2048 + 1 is not an exact half: rounded each time, the sum would stay 2048.
         let halves = |v: f32| f16::from_f32(v).to_le_bytes().repeat(BLOCK + 3);
         let (big, one) = (halves(2048.0), halves(1.0));
         add(Type::Half, &[&big, &one, &one], &mut sum);

@@ -1,4 +1,4 @@
-//! The functions of NCCL that the product calls.
+//! The NCCL functions that onegraph calls.
 #![allow(unsafe_code, non_snake_case)]
 
 use std::collections::BTreeMap;
@@ -17,27 +17,27 @@ use crate::report::{
     misuse, report, set_last,
 };
 
-/// A communicator's handle: a number that is never used again.
+/// A communicator's handle: a number that is never reused.
 pub type Raw = *mut c_void;
 
 const VERSION: c_int = 22907;
-/// The first version that connects at the first sum.
+/// The first version that connects at the first all-reduce.
 const FIRST_LATE: c_int = 22200;
 const FIRST_HANDLE: usize = 0x4e43_434c_0000;
 /// `CUDA_ERROR_UNKNOWN`.
 const UNKNOWN: i32 = 999;
 
 type Groups = BTreeMap<usize, Option<Arc<Group>>>;
-/// Communicators by their handle; none for one that was left.
+/// Communicators by handle; `None` for aborted ones.
 static GROUPS: Mutex<Groups> = Mutex::new(BTreeMap::new());
-/// Sums that the driver may execute, by the number that it has for data.
+/// All-reduces that the driver may execute, by the number passed as their data.
 static SUMS: Mutex<BTreeMap<usize, (Arc<Group>, Sum)>> = Mutex::new(BTreeMap::new());
 
 /// Writes the version.
 ///
 /// # Safety
 /// `version` must be null or valid for a write.
-// SAFETY: a name of NCCL's, which no other function of the process has.
+// SAFETY: an NCCL name, which no other function of the process has.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclGetVersion(version: *mut c_int) -> c_int {
     finish("ncclGetVersion", None, || {
@@ -46,11 +46,11 @@ pub unsafe extern "C" fn ncclGetVersion(version: *mut c_int) -> c_int {
     })
 }
 
-/// Writes an identifier, and opens the meeting that it names.
+/// Writes an identifier, and opens its rendezvous.
 ///
 /// # Safety
 /// `id` must be null or valid for a write.
-// SAFETY: a name of NCCL's, which no other function of the process has.
+// SAFETY: an NCCL name, which no other function of the process has.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclGetUniqueId(id: *mut UniqueId) -> c_int {
     finish("ncclGetUniqueId", None, || {
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn ncclGetUniqueId(id: *mut UniqueId) -> c_int {
 ///
 /// # Safety
 /// `raw` must be null or valid for a write.
-// SAFETY: a name of NCCL's, which no other function of the process has.
+// SAFETY: an NCCL name, which no other function of the process has.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommInitRank(
     raw: *mut Raw,
@@ -84,11 +84,11 @@ pub unsafe extern "C" fn ncclCommInitRank(
     })
 }
 
-/// Enqueues a sum over the ranks.
+/// Enqueues an all-reduce.
 ///
 /// # Safety
 /// The stream must be one of the driver's; handles and addresses may be any.
-// SAFETY: a name of NCCL's, which no other function of the process has.
+// SAFETY: an NCCL name, which no other function of the process has.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclAllReduce(
     from: *const c_void,
@@ -124,11 +124,11 @@ pub unsafe extern "C" fn ncclAllReduce(
     })
 }
 
-/// Writes the error of an earlier sum.
+/// Writes the error of an earlier all-reduce.
 ///
 /// # Safety
 /// `error` must be null or valid for a write; the handle may be any.
-// SAFETY: a name of NCCL's, which no other function of the process has.
+// SAFETY: an NCCL name, which no other function of the process has.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommGetAsyncError(raw: Raw, error: *mut c_int) -> c_int {
     let group = live(raw);
@@ -142,14 +142,14 @@ pub unsafe extern "C" fn ncclCommGetAsyncError(raw: Raw, error: *mut c_int) -> c
     })
 }
 
-/// Ends the sums, and returns once neither a stream nor a graph holds one, as NCCL 2.16 to 2.30.
-// SAFETY: a name of NCCL's, which no other function of the process has.
+/// Ends the all-reduces; returns once no stream or graph holds one, as NCCL 2.16 to 2.30.
+// SAFETY: an NCCL name, which no other function of the process has.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommAbort(raw: Raw) -> c_int {
     let group = live(raw);
     finish("ncclCommAbort", rank_of(&group), || {
         group?;
-        // Another thread may be faster.
+        // Another thread may have removed it.
         let group = lock(&GROUPS).get_mut(&raw.addr()).and_then(Option::take).ok_or_else(gone)?;
         group.leave();
         while planted("abort", Some(group.rank as c_int)).is_some() {
@@ -159,8 +159,8 @@ pub extern "C" fn ncclCommAbort(raw: Raw) -> c_int {
     })
 }
 
-/// A sentence for a result.
-// SAFETY: a name of NCCL's, which no other function of the process has.
+/// The message for a result code.
+// SAFETY: an NCCL name, which no other function of the process has.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclGetErrorString(result: c_int) -> *const c_char {
     let text = match result {
@@ -177,15 +177,14 @@ pub extern "C" fn ncclGetErrorString(result: c_int) -> *const c_char {
     text.as_ptr()
 }
 
-/// The sentence of the process's last error, whatever the handle, which lives until this thread
-/// asks again.
-// SAFETY: a name of NCCL's, which no other function of the process has.
+/// The message of the process's last error, for any handle, valid until this thread's next call.
+// SAFETY: an NCCL name, which no other function of the process has.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclGetLastError(_raw: Raw) -> *const c_char {
     last()
 }
 
-/// Lets a planted failure go first, and records every failure.
+/// Checks for an injected failure first, and records every failure.
 fn finish(
     function: &str,
     rank: Option<c_int>,
@@ -220,7 +219,7 @@ fn join(count: c_int, id: &UniqueId, rank: c_int) -> Result<usize, Failure> {
         return Err(misuse(INVALID_ARGUMENT, format!("rank {rank} of {count} ranks")));
     }
     let driver = driver().ok_or_else(|| failure(SYSTEM, "the test driver is not there"))?;
-    // SAFETY: the function takes nothing.
+    // SAFETY: the function has no arguments.
     let device = unsafe { (driver.current_device)() };
     if device < 0 {
         return Err(misuse(UNHANDLED_CUDA, "this thread has no context"));
@@ -254,7 +253,7 @@ fn rank_of(group: &Result<Arc<Group>, Failure>) -> Option<c_int> {
 fn check_addresses(sum: &Sum, driver: &Driver) -> Result<(), Failure> {
     let bytes = sum.bytes() as u64;
     for address in [sum.from, sum.to] {
-        // SAFETY: the function takes any range.
+        // SAFETY: the function accepts any range.
         let is_memory = unsafe { !(driver.address)(address, bytes).is_null() };
         if !is_memory || !address.is_multiple_of(sum.of.bytes() as u64) {
             let text = format!("{address:#x} is no address of {} {:?}", sum.count, sum.of);
@@ -279,7 +278,7 @@ unsafe fn enqueue(group: &Arc<Group>, sum: Sum, stream: *mut c_void) -> Result<(
     let declared = [(sum.from, 0), (sum.to, 1)];
     let declared =
         declared.map(|(first, writes)| Declared { first, bytes: sum.bytes() as u64, writes });
-    // SAFETY: the list has so many entries.
+    // SAFETY: the list has this many entries.
     unsafe { (group.driver.declare)(declared.as_ptr(), declared.len()) };
     // SAFETY: the caller vouches for the stream; the two functions take any number.
     let code = unsafe { hook(stream, c"ncclAllReduce".as_ptr(), execute, release, data) };
@@ -303,7 +302,7 @@ extern "C" fn release(data: *mut c_void) {
     drop_sum(data.addr());
 }
 
-/// Forgets a sum; the driver may release one that it has refused, or not.
+/// Drops an all-reduce; the driver may or may not release one that it has rejected.
 fn drop_sum(key: usize) {
     let removed = lock(&SUMS).remove(&key);
     if let Some((group, _)) = removed {

@@ -1,4 +1,4 @@
-//! A communicator: one rank's end of a group, and the sums that it executes.
+//! A communicator: one rank's end of a group, and the all-reduces that it executes.
 #![allow(unsafe_code)]
 
 use std::collections::{BTreeSet, VecDeque};
@@ -19,9 +19,9 @@ use crate::wire::{Frame, Kind, What, receive, send};
 const FUNCTION: &str = "ncclAllReduce";
 /// `CUDA_ERROR_ILLEGAL_ADDRESS`.
 const ILLEGAL_ADDRESS: i32 = 700;
-/// Buffers that are kept for the next frames.
+/// Maximum number of buffers kept for later frames.
 const MAX_SPARE: usize = 16;
-/// Results that are undefined hold this: no number, in any type.
+/// Fills undefined results: NaN in any type.
 const UNDEFINED: u8 = 0xff;
 
 /// One rank's end of a group.
@@ -30,26 +30,26 @@ pub(crate) struct Group {
     pub(crate) rank: usize,
     pub(crate) count: usize,
     pub(crate) driver: &'static Driver,
-    /// Rank 0 has all others, the others have rank 0.
+    /// Rank 0 is connected to all others, the others only to rank 0.
     peers: Vec<(usize, TcpStream)>,
     state: Mutex<State>,
     changed: Condvar,
-    /// Held by the sum that is executed: how many were before.
+    /// Held during the execution of an all-reduce: the number executed before.
     turn: Mutex<u64>,
-    /// Held by the thread that is inside of `ncclAllReduce`.
+    /// Held by the thread inside `ncclAllReduce`.
     pub(crate) inside: Mutex<()>,
     calls: AtomicU64,
-    /// Sizes whose connections are there; none if all were made at once.
+    /// Sizes that are connected; `None` if all were connected at once.
     connected: Option<Mutex<BTreeSet<u32>>>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// For each peer.
+    /// Per peer.
     mail: Vec<Mail>,
     fault: Option<Failure>,
     has_left: bool,
-    /// Sums that are enqueued, or in a graph.
+    /// All-reduces that are enqueued or in a graph.
     references: usize,
     spare: Vec<Vec<u8>>,
 }
@@ -57,18 +57,18 @@ struct State {
 #[derive(Debug, Default)]
 struct Mail {
     frames: VecDeque<Frame>,
-    /// The connection is closed: nothing follows.
+    /// The connection is closed: no more frames will come.
     is_closed: bool,
 }
 
-/// One call of `ncclAllReduce`: its addresses on the device, and its element type.
+/// One call of `ncclAllReduce`: its device addresses and element type.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sum {
     pub(crate) from: u64,
     pub(crate) to: u64,
     pub(crate) count: usize,
     pub(crate) of: Type,
-    /// Counts the group's calls.
+    /// Number of the call within the group.
     pub(crate) call: u64,
 }
 
@@ -78,7 +78,7 @@ impl Sum {
     }
 }
 
-/// The other ranks' messages for a sum.
+/// The other ranks' messages for an all-reduce.
 enum News {
     Frames(Vec<Frame>),
     Differs(String),
@@ -88,7 +88,7 @@ enum News {
 }
 
 impl Group {
-    /// `connects_late`: each size connects at its first sum.
+    /// `connects_late`: each size connects at its first all-reduce.
     pub(crate) fn new(
         [rank, count]: [usize; 2],
         driver: &'static Driver,
@@ -122,16 +122,16 @@ impl Group {
         self.calls.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// Connects the algorithm for a size, which asks the device for memory: illegal in a capture.
+    /// Connects the algorithm for a size, which allocates device memory: illegal during capture.
     pub(crate) fn connect(&self, bytes: usize) -> Result<(), Failure> {
         let Some(connected) = &self.connected else { return Ok(()) };
-        // NCCL connects an algorithm, of which there are a few; each power of two is stricter.
+        // NCCL connects per algorithm, and has only a few; connecting per power of two is stricter.
         let size = bytes.ilog2();
         if lock(connected).contains(&size) {
             return Ok(());
         }
         let mut address = 0;
-        // SAFETY: one number is written, and what was allocated is freed, once.
+        // SAFETY: writes one number, and frees the allocation once.
         let code = unsafe {
             match (self.driver.allocate)(&mut address, 1) {
                 0 => (self.driver.free)(address),
@@ -146,23 +146,23 @@ impl Group {
         Ok(())
     }
 
-    /// Notes that a stream or graph holds a sum. NCCL makes no plan of a group of one.
+    /// Notes that a stream or graph holds an all-reduce. NCCL makes no plan for a group of one.
     pub(crate) fn hold(&self) {
         lock(&self.state).references += usize::from(self.count > 1);
     }
 
-    /// Notes that it no longer holds one.
+    /// Notes that a stream or graph no longer holds one.
     pub(crate) fn release(&self) {
         lock(&self.state).references -= usize::from(self.count > 1);
         self.changed.notify_all();
     }
 
-    /// The fault of an earlier sum.
+    /// The error of an earlier all-reduce.
     pub(crate) fn fault(&self) -> Option<Failure> {
         lock(&self.state).fault.clone()
     }
 
-    /// Ends the sums, and waits until nothing holds one.
+    /// Ends the all-reduces, and waits until no stream or graph holds one.
     pub(crate) fn leave(&self) {
         lock(&self.state).has_left = true;
         for (_, stream) in &self.peers {
@@ -173,7 +173,7 @@ impl Group {
         drop(self.wait(|state| state.references == 0));
     }
 
-    /// Puts frames of a peer into its mail until the connection is closed.
+    /// Reads frames from a peer into its mailbox until the connection is closed.
     fn read(&self, peer: usize) {
         let spare = || lock(&self.state).spare.pop().unwrap_or_default();
         while let Ok(frame) = receive(&self.peers[peer].1, spare) {
@@ -184,7 +184,7 @@ impl Group {
         self.changed.notify_all();
     }
 
-    /// Executes a sum; an error of the driver's, or 0.
+    /// Executes an all-reduce; returns a driver error, or 0.
     pub(crate) fn execute(&self, sum: &Sum) -> i32 {
         let mut turn = match self.turn.try_lock() {
             Ok(turn) => turn,
@@ -217,7 +217,7 @@ impl Group {
         }
         if self.rank > 0 {
             let own = self.own(sum)?;
-            // The mail reports a closed connection.
+            // A closed connection is reported by the mailbox.
             let _ = send(&self.peers[0].1, Kind::Numbers, what, own);
         }
         let mut frames = match self.news(what) {
@@ -247,7 +247,7 @@ impl Group {
             }
             frames.push(Frame { kind: Kind::Numbers, what: *what, payload: total });
         }
-        // The sum is the last one: at other ranks there is one.
+        // The result is the last frame; other ranks receive only one.
         let result = frames.last().map(|frame| &frame.payload[..]).unwrap_or_default();
         self.write(sum, Some(result))?;
         let spare = &mut lock(&self.state).spare;
@@ -256,7 +256,7 @@ impl Group {
         Ok(())
     }
 
-    /// Waits until each peer has sent its part, or it is clear that one will not.
+    /// Waits until each peer has sent its contribution, or cannot any more.
     fn news(&self, what: &What) -> News {
         let mut state = self.wait(|state| {
             let differs = |mail: &Mail| mail.frames.front().is_some_and(|f| !fits(f, what));
@@ -287,10 +287,10 @@ impl Group {
         News::Frames(state.mail.iter_mut().filter_map(|mail| mail.frames.pop_front()).collect())
     }
 
-    /// Rank 0 sends the others the reason why there will be no sum.
+    /// Rank 0 sends the others the reason why there is no result.
     fn tell(&self, kind: Kind, what: &What, text: &str) {
         for (_, stream) in self.peers.iter().filter(|_| self.rank == 0) {
-            // A rank that is gone need not know.
+            // Ignores ranks that have exited.
             let _ = send(stream, kind, what, text.as_bytes());
         }
     }
@@ -300,8 +300,8 @@ impl Group {
         lock(&self.state).fault.get_or_insert(fault);
     }
 
-    /// The end of a sum without a result: at once where ranks differ, which NCCL does not notice;
-    /// else, as there, when this rank leaves.
+    /// Ends an all-reduce without a result: at once if ranks differ, which NCCL does not detect;
+    /// else, as in NCCL, when this rank leaves.
     fn end(&self, sum: &Sum, fault: c_int) -> Result<(), i32> {
         if fault != INVALID_USAGE {
             drop(self.wait(|state| state.has_left));
@@ -313,9 +313,9 @@ impl Group {
         self.end(sum, SYSTEM).err().unwrap_or(0)
     }
 
-    /// Where these bytes of the device are.
+    /// Host address of these device bytes.
     fn at(&self, address: u64, bytes: usize) -> Result<*mut u8, i32> {
-        // SAFETY: the function takes any range.
+        // SAFETY: the function accepts any range.
         let at = unsafe { (self.driver.address)(address, bytes as u64) };
         if at.is_null() {
             let text =
@@ -326,20 +326,22 @@ impl Group {
         Ok(at)
     }
 
-    /// The values that this rank brings.
+    /// This rank's contribution.
     fn own(&self, sum: &Sum) -> Result<&[u8], i32> {
         let at = self.at(sum.from, sum.bytes())?;
-        // SAFETY: the driver has found an allocation that holds the bytes. It gives memory back,
-        // and lets others write, only once the work before has ended, this sum too.
+        // SAFETY: the driver has found an allocation that contains the bytes. It frees memory, and
+        // lets others write to it, only after the preceding work has ended, including this
+        // all-reduce.
         Ok(unsafe { slice::from_raw_parts(at, sum.bytes()) })
     }
 
-    /// Writes the result, or no numbers.
+    /// Writes the result, or NaN.
     fn write(&self, sum: &Sum, result: Option<&[u8]>) -> Result<(), i32> {
         let bytes = sum.bytes();
         let to = self.at(sum.to, bytes)?;
-        // SAFETY: the driver has found an allocation that holds the bytes, which nothing else
-        // reaches meanwhile: other work of the device is ordered before or behind this sum.
+        // SAFETY: the driver has found an allocation that contains the bytes, and nothing else
+        // accesses them meanwhile: other work on the device is ordered before or after this
+        // all-reduce.
         unsafe {
             match result {
                 Some(result) => ptr::copy(result.as_ptr(), to, bytes.min(result.len())),
@@ -347,7 +349,7 @@ impl Group {
             }
         }
         if result.is_some() {
-            // SAFETY: the function takes any range.
+            // SAFETY: the function accepts any range.
             unsafe { (self.driver.set_written)(sum.to, bytes as u64) };
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! The hooks of the test driver, found at run time.
+//! Hook functions of the emulated driver, found at run time.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -9,29 +9,29 @@ use std::sync::OnceLock;
 /// A function that the driver calls with the data of an operation.
 pub type Call<T> = unsafe extern "C" fn(*mut c_void) -> T;
 
-/// Bytes that an operation touches.
+/// A byte range that an operation accesses.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Declared {
-    /// The first.
+    /// First address.
     pub first: u64,
-    /// How many.
+    /// Length.
     pub bytes: u64,
     /// 1 if they are written.
     pub writes: u64,
 }
 
-/// The functions of the test driver for libraries that put work on its streams.
+/// Functions of the emulated driver for libraries that enqueue work on its streams.
 #[derive(Debug, Clone, Copy)]
 pub struct Driver {
-    /// `driverEnqueue`: stream, name, what each execution calls, what the end calls, data.
+    /// `driverEnqueue`: stream, name, function per execution, function at the end, data.
     pub enqueue:
         unsafe extern "C" fn(*mut c_void, *const c_char, Call<i32>, Call<()>, *mut c_void) -> i32,
-    /// `driverDeclare`: what the next operation of this thread touches.
+    /// `driverDeclare`: the ranges that this thread's next operation accesses.
     pub declare: unsafe extern "C" fn(*const Declared, usize),
-    /// `driverAddress`: where these bytes of the device are in this process, or null.
+    /// `driverAddress`: host address of these device bytes, or null.
     pub address: unsafe extern "C" fn(u64, u64) -> *mut u8,
-    /// `driverSetWritten`: these bytes of the device hold values now.
+    /// `driverSetWritten`: marks these device bytes as written.
     pub set_written: unsafe extern "C" fn(u64, u64),
     /// `driverCurrentDevice`: the device of this thread's context, or -1.
     pub current_device: unsafe extern "C" fn() -> i32,
@@ -43,7 +43,7 @@ pub struct Driver {
 
 static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();
 
-/// Takes these functions instead of looking for the driver's; false if it was too late.
+/// Uses these functions instead of looking up the driver's; false if it was too late.
 pub fn use_driver(driver: Driver) -> bool {
     DRIVER.set(Some(driver)).is_ok()
 }
@@ -60,14 +60,14 @@ unsafe extern "C" {
 }
 
 const LAZY: c_int = 1;
-/// Finds a library that is loaded already, and loads none.
+/// Finds only libraries that are already loaded.
 const NO_LOAD: c_int = 4;
 
 fn find() -> Option<Driver> {
-    // Null stands for all that the process shows its libraries (`RTLD_DEFAULT`).
+    // Null means all symbols visible in the process (`RTLD_DEFAULT`).
     let open = |flags: c_int| {
         [c"libcuda.so.1", c"libcuda.so"].map(|name| {
-            // SAFETY: the name ends with a zero; the driver's initialisers ask nothing.
+            // SAFETY: the name is NUL-terminated; the driver's initialisers have no requirements.
             unsafe { dlopen(name.as_ptr(), flags) }
         })
     };
@@ -77,8 +77,8 @@ fn find() -> Option<Driver> {
 }
 
 fn functions(library: *mut c_void) -> Option<Driver> {
-    // SAFETY: these are the signatures of the test driver's functions; no other library has a
-    // `driverEnqueue`, which is looked for first.
+    // SAFETY: these are the signatures of the emulated driver's functions; no other library has a
+    // `driverEnqueue`, which is looked up first.
     unsafe {
         Some(Driver {
             enqueue: function(library, c"driverEnqueue")?,
@@ -96,7 +96,7 @@ fn functions(library: *mut c_void) -> Option<Driver> {
 /// `F` must be the type of the function of this name, a pointer.
 unsafe fn function<F>(library: *mut c_void, name: &CStr) -> Option<F> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-    // SAFETY: null or an open library, and a name that ends with a zero.
+    // SAFETY: null or an open library, and a NUL-terminated name.
     let found = unsafe { dlsym(library, name.as_ptr()) };
     // SAFETY: the caller guarantees it.
     (!found.is_null()).then(|| unsafe { transmute_copy(&found) })

@@ -1,4 +1,4 @@
-//! The address at which this host is reached, chosen as NCCL chooses it.
+//! The address of this host, selected by NCCL's rules.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -33,7 +33,7 @@ unsafe extern "C" {
     fn freeifaddrs(list: *mut Entry);
 }
 
-/// The address of the best interface; none if none is allowed.
+/// The address of the best interface; `None` if none is allowed.
 pub(crate) fn address() -> Option<Ipv4Addr> {
     let wanted = std::env::var("NCCL_SOCKET_IFNAME").unwrap_or_default();
     choose(&interfaces(), &wanted)
@@ -41,13 +41,13 @@ pub(crate) fn address() -> Option<Ipv4Addr> {
 
 fn interfaces() -> Vec<(String, Ipv4Addr)> {
     let (mut found, mut list) = (vec![], ptr::null_mut());
-    // SAFETY: one pointer is written, to a list that is given back below.
+    // SAFETY: writes one pointer, to a list that is freed below.
     if unsafe { getifaddrs(&mut list) } != 0 {
         return found;
     }
     let mut at = list;
-    // SAFETY: the list is of entries whose names end with a zero, up to a null; an address is null
-    // or begins with its family, which says that it holds four bytes of a host.
+    // SAFETY: the list has entries with NUL-terminated names and ends with null; an address is null
+    // or begins with its family, which for this family guarantees four address bytes.
     while let Some(entry) = unsafe { at.as_ref() } {
         // SAFETY: as above.
         if let Some(address) = unsafe { entry.address.as_ref() }
@@ -65,8 +65,8 @@ fn interfaces() -> Vec<(String, Ipv4Addr)> {
     found
 }
 
-/// `wanted` is `NCCL_SOCKET_IFNAME`: prefixes with commas between, unwanted ones after `^`, whole
-/// names after `=`. NCCL's own order without it is `ib`, others, `docker`, `lo`.
+/// `wanted` is `NCCL_SOCKET_IFNAME`: comma-separated prefixes, excluded ones after `^`, exact names
+/// after `=`. NCCL's default order without it is `ib`, others, `docker`, `lo`.
 fn choose(interfaces: &[(String, Ipv4Addr)], wanted: &str) -> Option<Ipv4Addr> {
     let (is_not, names) = wanted.strip_prefix('^').map_or((false, wanted), |names| (true, names));
     let (is_whole, names) = names.strip_prefix('=').map_or((false, names), |names| (true, names));

@@ -1,27 +1,27 @@
-//! `libnccl.so.2` for tests: sums between processes, on the streams of the test driver.
+//! `libnccl.so.2` for tests: all-reduces between processes, on the streams of the emulated driver.
 //!
-//! For tests only, and never linked by the product. A star of TCP connections through rank 0
-//! carries the sums, which are added in rank order, so that all ranks get the same bits. It is
-//! stricter than NCCL: what would hang or corrupt there is a line in the file that `DRIVER_REPORT`
-//! names, and an error.
+//! For tests only, and never linked by onegraph. Ranks are connected by TCP in a star around rank
+//! 0, and sums are in rank order, so all ranks get bit-identical results. It is stricter than NCCL:
+//! calls that would hang or corrupt data in NCCL return an error, and add a line to the file in
+//! `DRIVER_REPORT`.
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `DRIVER_REPORT` | the file that gets a line for each finding; nothing found, nothing written |
-//! | `NCCL_TEST_VERSION` | the version, as `ncclGetVersion` counts; 22907 if not set |
-//! | `NCCL_TEST_PLANT` | faults, with commas between; `RANK/` before one keeps it to that rank |
-//! | `NCCL_RUNTIME_CONNECT` | unless 0, and from 2.22 on: the first sum of a size connects late |
+//! | `DRIVER_REPORT` | the file that gets a line for each finding; not created without findings |
+//! | `NCCL_TEST_VERSION` | the version in the format of `ncclGetVersion`; default 22907 |
+//! | `NCCL_TEST_PLANT` | injected faults, comma-separated; `RANK/` before one limits it to a rank |
+//! | `NCCL_RUNTIME_CONNECT` | unless 0, and from 2.22 on: the first all-reduce of a size connects |
 //! | `NCCL_MULTI_RANK_GPU_ENABLE` | 1 lets ranks share a GPU |
-//! | `NCCL_SOCKET_IFNAME`, `NCCL_HOSTID` | as NCCL's |
+//! | `NCCL_SOCKET_IFNAME`, `NCCL_HOSTID` | as in NCCL |
 //!
-//! | fault | what happens |
+//! | fault | effect |
 //! |---|---|
 //! | `init:never` | the rank never joins |
-//! | `sum:N=hang` | the N-th execution of a sum does not end until the rank leaves |
+//! | `sum:N=hang` | the N-th execution of an all-reduce does not end until the rank leaves |
 //! | `sum:N=error` | the same, and the communicator reports an error |
 //! | `sum:N=die` | the process aborts instead |
-//! | `abort:hang` | `ncclCommAbort` ends the sums, and does not return |
-//! | `FUNCTION:N=CODE` | the N-th call of a function returns the code, and does nothing |
+//! | `abort:hang` | `ncclCommAbort` ends the all-reduces, and does not return |
+//! | `FUNCTION:N=CODE` | the N-th call of a function returns the code and has no effect |
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -1,4 +1,4 @@
-//! How the ranks of a group meet: at the process that made the identifier.
+//! Rendezvous of the ranks of a group, hosted by the process that created the identifier.
 
 use std::collections::hash_map::RandomState;
 use std::ffi::c_int;
@@ -14,11 +14,11 @@ use crate::report::{Failure, INVALID_USAGE, REMOTE, SYSTEM, failure, misuse};
 use crate::wire::{receive_text, send_text};
 
 const MAGIC: [u8; 8] = *b"TESTNCCL";
-/// How long a connection may take to introduce itself.
+/// Timeout for a new connection to introduce itself.
 const PATIENCE: Duration = Duration::from_secs(5);
 const COME: &str = "come";
 
-/// `ncclUniqueId`: where to meet, and a number that strangers do not know.
+/// `ncclUniqueId`: the rendezvous address, and a nonce that authenticates peers.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct UniqueId(pub [u8; 128]);
@@ -42,18 +42,18 @@ impl UniqueId {
     }
 }
 
-/// A rank's introduction of itself.
+/// A rank's introduction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Hello {
     rank: usize,
     count: usize,
-    /// Where rank 0 waits for the others.
+    /// Address where rank 0 waits for the others.
     at: String,
-    /// Host and GPU; empty where ranks may share it.
+    /// Host and GPU; empty if ranks may share one.
     device: String,
 }
 
-/// Opens a meeting, which a thread of this process runs from now on.
+/// Opens a rendezvous, hosted by a thread of this process.
 pub(crate) fn open() -> Result<UniqueId, Failure> {
     let (listener, at) = listen()?;
     let nonce = RandomState::new().hash_one(at);
@@ -63,7 +63,7 @@ pub(crate) fn open() -> Result<UniqueId, Failure> {
     Ok(UniqueId::new(nonce, at))
 }
 
-/// Waits without a limit for all ranks; the connections that this one has to others. `device` is
+/// Waits for all ranks, without a timeout; returns this rank's connections to others. `device` is
 /// the number of its GPU in this process.
 pub(crate) fn meet(
     id: &UniqueId,
@@ -109,7 +109,7 @@ fn listen() -> Result<(TcpListener, SocketAddrV4), Failure> {
     bound.map_err(|e| failure(SYSTEM, format!("listening at {ip}: {e}")))
 }
 
-/// The host and the GPU, whatever number this process has for it.
+/// The host and the GPU, independent of the GPU's number in this process.
 fn identity(device: c_int) -> String {
     if std::env::var("NCCL_MULTI_RANK_GPU_ENABLE").is_ok_and(|value| value == "1") {
         return String::new();
@@ -124,7 +124,7 @@ fn identity(device: c_int) -> String {
     format!("GPU {} of {host}", number.map_or(device.to_string(), str::to_owned))
 }
 
-/// The text of a connection after the number that strangers do not know.
+/// The text that a connection sends after the nonce.
 fn introduction(stream: &TcpStream, nonce: u64) -> Option<String> {
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
     let said = receive_text(stream).ok()?;
@@ -132,7 +132,7 @@ fn introduction(stream: &TcpStream, nonce: u64) -> Option<String> {
     said.strip_prefix(&format!("{nonce}\n")).map(str::to_owned)
 }
 
-/// Lets one group meet, and refuses all who come later.
+/// Hosts the rendezvous of one group, and rejects all later connections.
 fn host(listener: &TcpListener, nonce: u64) {
     let mut there: Vec<(Hello, TcpStream)> = vec![];
     let mut refusal = None;
@@ -150,7 +150,7 @@ fn host(listener: &TcpListener, nonce: u64) {
             None if there.len() < there[0].0.count => continue,
             None => shared_device(&there).unwrap_or_else(|| format!("{COME}\n{}", there[0].0.at)),
         };
-        // The others notice later that a rank has gone meanwhile.
+        // Ranks that have exited meanwhile are noticed later by the others.
         there.drain(..).for_each(|(_, stream)| drop(send_text(&stream, &answer)));
         refusal.get_or_insert_with(|| "the identifier has served a group already".to_owned());
     }

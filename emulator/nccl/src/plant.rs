@@ -1,4 +1,4 @@
-//! Faults that tests plant through `NCCL_TEST_PLANT`.
+//! Faults that tests inject with `NCCL_TEST_PLANT`.
 
 use std::ffi::c_int;
 use std::sync::OnceLock;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::report::{Failure, failure, report};
 
 const VARIABLE: &str = "NCCL_TEST_PLANT";
-/// The functions that return a code.
+/// The functions that can return an injected code.
 const FUNCTIONS: [&str; 6] = [
     "ncclGetVersion",
     "ncclGetUniqueId",
@@ -20,13 +20,13 @@ const FUNCTIONS: [&str; 6] = [
 /// The kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// No end until the group is left, or none at all.
+    /// Does not end until the group is left, or never.
     Hang,
-    /// An error that the group reports later.
+    /// An error that the communicator reports later.
     Error,
-    /// The process dies.
+    /// The process aborts.
     Die,
-    /// The function returns this.
+    /// The function returns this code.
     Code(c_int),
 }
 
@@ -35,13 +35,13 @@ struct Plant {
     /// The only rank that it affects.
     rank: Option<c_int>,
     place: String,
-    /// The one pass of this place, from 1, at which it occurs; without it, each pass.
+    /// The 1-based occurrence at which the fault applies; `None`: every one.
     time: Option<u64>,
     fault: Fault,
     passed: AtomicU64,
 }
 
-/// The fault planted for this rank at this place.
+/// The fault injected for this rank at this place.
 pub(crate) fn planted(place: &str, rank: Option<c_int>) -> Option<Fault> {
     static PLANTS: OnceLock<Vec<Plant>> = OnceLock::new();
     let plants = PLANTS.get_or_init(|| {
@@ -59,7 +59,7 @@ pub(crate) fn planted(place: &str, rank: Option<c_int>) -> Option<Fault> {
     find(plants, place, rank)
 }
 
-/// The failure of a function that is planted to fail.
+/// The injected failure of a function, if any.
 pub(crate) fn check(function: &str, rank: Option<c_int>) -> Result<(), Failure> {
     match planted(function, rank) {
         Some(Fault::Code(code)) => Err(failure(code, format!("{function} fails as planted"))),
@@ -70,7 +70,7 @@ pub(crate) fn check(function: &str, rank: Option<c_int>) -> Result<(), Failure> 
 fn find(plants: &[Plant], place: &str, rank: Option<c_int>) -> Option<Fault> {
     let here =
         |plant: &&Plant| plant.place == place && plant.rank.is_none_or(|only| Some(only) == rank);
-    // Each one counts, so all are looked at.
+    // Counts every fault, so there is no early exit.
     let hit = plants.iter().filter(here).filter(|plant| {
         let passed = plant.passed.fetch_add(1, Ordering::SeqCst) + 1;
         plant.time.is_none_or(|time| time == passed)

@@ -1,4 +1,4 @@
-//! Output for tests: findings in a file, errors with their sentence, the sentence of the last one.
+//! Output for tests: findings in a file, and error messages, including the last one.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
@@ -13,26 +13,26 @@ pub(crate) const INVALID_ARGUMENT: c_int = 4;
 pub(crate) const INVALID_USAGE: c_int = 5;
 pub(crate) const REMOTE: c_int = 6;
 
-/// An error of NCCL, with one sentence.
+/// An NCCL error with a one-line message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) code: c_int,
     pub(crate) text: String,
-    /// A mistake of the tested program's, which goes to the report.
+    /// A mistake of the tested program, which is added to the report.
     pub(crate) is_misuse: bool,
 }
 
-/// A failure that may occur in a program without a mistake.
+/// A failure that can occur in a correct program.
 pub(crate) fn failure(code: c_int, text: impl Into<String>) -> Failure {
     Failure { code, text: text.into(), is_misuse: false }
 }
 
-/// A failure that a faultless program never sees.
+/// A failure that never occurs in a correct program.
 pub(crate) fn misuse(code: c_int, text: impl Into<String>) -> Failure {
     Failure { code, text: text.into(), is_misuse: true }
 }
 
-/// Writes a finding to stderr, and to the file that `DRIVER_REPORT` names.
+/// Writes a finding to stderr, and to the file in `DRIVER_REPORT`.
 pub(crate) fn report(place: &str, text: &str) {
     let line = format!("misuse: {place}: {text}\n");
     eprint!("{line}");
@@ -47,12 +47,12 @@ pub(crate) fn report(place: &str, text: &str) {
 
 static LAST: Mutex<String> = Mutex::new(String::new());
 
-/// Remembers the sentence for `ncclGetLastError`.
+/// Stores the message for `ncclGetLastError`.
 pub(crate) fn set_last(text: &str) {
     *LAST.lock().unwrap_or_else(PoisonError::into_inner) = text.replace('\0', " ");
 }
 
-/// The last sentence; it lives until this thread asks again.
+/// The last message; valid until this thread's next call.
 pub(crate) fn last() -> *const c_char {
     thread_local! {
         static GIVEN: RefCell<CString> = RefCell::default();

@@ -1,22 +1,22 @@
-//! The traffic of a connection: frames of a sum, and small messages while ranks meet.
+//! Messages of a connection: frames of an all-reduce, and short texts during the rendezvous.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
 use crate::add::Type;
 
-/// Payloads up to this size go out together with their header.
+/// Payloads up to this size are sent together with their header.
 const MAX_TOGETHER: usize = 1 << 14;
-/// A text on the wire is no longer.
+/// Maximum length of a text message.
 const MAX_TEXT: usize = 1 << 16;
 const HEADER: usize = 33;
 
-/// Which sum a frame belongs to.
+/// Identifies the all-reduce of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct What {
-    /// Counts the executions of a group's sums, replays too.
+    /// Counts the executions of a group's all-reduces, including replays.
     pub(crate) sequence: u64,
-    /// Counts the calls of `ncclAllReduce` with the group: which of its sums is executed.
+    /// Counts the calls of `ncclAllReduce` on the group; identifies the all-reduce.
     pub(crate) call: u64,
     pub(crate) count: u64,
     pub(crate) of: Type,
@@ -25,11 +25,11 @@ pub(crate) struct What {
 /// The contents of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// One rank's numbers, or the sum of all.
+    /// One rank's values, or the sum of all.
     Numbers,
     /// A text: the ranks differ.
     Differs,
-    /// A text: a rank is gone.
+    /// A text: a rank has exited.
     Gone,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Frame {
     pub(crate) payload: Vec<u8>,
 }
 
-/// Sends a frame. Callers keep threads apart.
+/// Sends a frame. Callers must serialize calls.
 pub(crate) fn send(
     mut stream: &TcpStream,
     kind: Kind,
@@ -61,7 +61,7 @@ pub(crate) fn send(
     stream.write_all(payload)
 }
 
-/// Waits for a frame, whose payload goes to memory that `spare` gives.
+/// Waits for a frame; `spare` provides the payload's buffer.
 pub(crate) fn receive(
     mut stream: &TcpStream,
     spare: impl FnOnce() -> Vec<u8>,

@@ -1,5 +1,5 @@
-//! Mistakes of programs that sum over ranks, each in processes of its own. The library names each
-//! one, on every rank, and lets its corrected twin pass.
+//! Mistakes in programs that use all-reduce, each run in separate processes. The library reports
+//! each one on every rank, and accepts the corrected program.
 #![allow(unsafe_code, clippy::unwrap_used)]
 
 #[path = "nccl/driver.rs"]
@@ -15,19 +15,19 @@ use emulator_nccl::*;
 
 const HALF: i32 = 6;
 const FLOAT: i32 = 7;
-/// A call that has not ended by then waits.
+/// A call that has not returned after this time is waiting.
 const A_WHILE: Duration = Duration::from_millis(300);
 
 /// A mistake.
 struct Row {
     name: &'static str,
     ranks: i32,
-    /// A variable of the wrong program.
+    /// An environment variable for the incorrect program.
     variable: [&'static str; 2],
     program: fn(&Rank, bool) -> i32,
-    /// The error number that each rank meets.
+    /// The expected error code on each rank.
     code: i32,
-    /// A part of each rank's report; empty if there is none.
+    /// A part of each rank's report; empty if no report is expected.
     says: &'static str,
 }
 
@@ -40,27 +40,27 @@ struct Rank {
 }
 
 impl Rank {
-    /// Joins the group under these numbers: its error.
+    /// Joins the group with these numbers; returns the error code.
     fn init(&self, id: UniqueId, [rank, count]: [i32; 2]) -> i32 {
-        // SAFETY: one handle is written.
+        // SAFETY: writes one handle.
         unsafe { ncclCommInitRank(&mut ptr::null_mut(), count, id, rank) }
     }
 
     fn join(&self) -> Raw {
         let mut raw = ptr::null_mut();
-        // SAFETY: one handle is written.
+        // SAFETY: writes one handle.
         assert_eq!(unsafe { ncclCommInitRank(&mut raw, self.count, self.id, self.rank) }, 0);
         raw
     }
 
-    /// Sums in place on the stream, or where an address is given.
+    /// All-reduces on the stream, in place unless addresses are given.
     fn sum(&self, raw: Raw, [from, to]: [u64; 2], count: usize, kind: i32) -> i32 {
         let [from, to] = [from, to].map(|at| ptr::with_exposed_provenance_mut(at as usize));
         // SAFETY: the stream lives as long as the process.
         unsafe { ncclAllReduce(from, to, count, kind, 0, raw, self.stream.raw()) }
     }
 
-    /// The error of the sums so far, at the end of the stream.
+    /// The error of the all-reduces so far, at the end of the stream.
     fn end(&self, raw: Raw) -> i32 {
         self.stream.wait();
         async_error(raw)
@@ -69,7 +69,7 @@ impl Rank {
 
 fn async_error(raw: Raw) -> i32 {
     let mut error = -1;
-    // SAFETY: one number is written.
+    // SAFETY: writes one number.
     assert_eq!(unsafe { ncclCommGetAsyncError(raw, &mut error) }, 0);
     error
 }
@@ -120,14 +120,14 @@ const ROWS: &[Row] = &[
         row("an interface that is not there", 1, 5, "", |my, _| my.init(my.id, [0, 1])),
     ),
     row("no place for a result", 1, 4, "there is no place for the result", |_, wrong| {
-        // SAFETY: null, or one number is written.
+        // SAFETY: null, or a valid place for one number.
         unsafe { ncclGetVersion(if wrong { ptr::null_mut() } else { &mut 0 }) }
     }),
     with(
         ["NCCL_TEST_VERSION", "21602"],
         row("a version that a test asks for", 1, 21602, "", |_, _| {
             let mut version = 0;
-            // SAFETY: one number is written.
+            // SAFETY: writes one number.
             assert_eq!(unsafe { ncclGetVersion(&mut version) }, 0);
             if version == 22907 { 0 } else { version }
         }),
@@ -167,7 +167,7 @@ const ROWS: &[Row] = &[
     row("a stream that the driver refuses", 1, 1, "", |my, wrong| {
         let stream = if wrong { ptr::null_mut() } else { my.stream.raw() };
         let at = ptr::with_exposed_provenance_mut(ones(1) as usize);
-        // SAFETY: the stream lives as long as the process, or is none.
+        // SAFETY: the stream lives as long as the process, or is null.
         unsafe { ncclAllReduce(at, at, 1, FLOAT, 0, my.join(), stream) }
     }),
     row("memory that is gone", 1, 700, "are no memory of the device any more", |my, wrong| {
@@ -222,7 +222,7 @@ const ROWS: &[Row] = &[
             return 6;
         }
         assert_eq!(my.sum(raw, [ones(4); 2], 4, FLOAT), 0);
-        // A sum that misses a rank hangs until the rank leaves.
+        // An all-reduce with a missing rank hangs until this rank leaves.
         let limit = if wrong { A_WHILE } else { PATIENCE };
         assert_eq!(my.stream.end().recv_timeout(limit).is_err(), wrong);
         wait_until(|| !wrong || async_error(raw) != 0);
@@ -257,12 +257,12 @@ const ROWS: &[Row] = &[
         }),
     ),
     row("a driver that is not there", 1, 2, "", |my, _| my.init(my.id, [0, 1])),
-    // No mistake: leaving ends the sums, and waits for the graphs.
+    // Not a mistake: leaving ends the all-reduces, and waits for the graphs.
     row("a group that is left", 2, 0, "", |my, _| {
         let (raw, memory) = (my.join(), ones(4));
         assert_eq!(my.sum(raw, [memory; 2], 4, FLOAT), 0);
         my.stream.wait();
-        // No elements are no sum, which one rank alone may make.
+        // An all-reduce of zero elements does nothing, so one rank may call it without the others.
         assert!(my.rank == 0 || my.sum(raw, [memory; 2], 0, FLOAT) == 0);
         let graph = capture(|| assert_eq!(my.sum(raw, [memory; 2], 4, FLOAT), 0));
         let address = raw.addr();
@@ -277,10 +277,10 @@ const ROWS: &[Row] = &[
 ];
 
 const ADDS: &str = "rank 0 adds 4 of float (call 1, sum 1), rank 1 adds 3 of float (call 1, sum 1)";
-/// Set in the process of a rank.
+/// Set in the process of each rank.
 const CHILD: &str = "TEST_ROW";
 
-/// Runs the row's program in the process of a rank, which ends with its error number.
+/// Runs the row's program in a rank's process, which exits with its error code.
 fn child(row: &Row, is_wrong: bool) -> ! {
     thread::spawn(|| {
         thread::sleep(2 * PATIENCE);
@@ -299,10 +299,10 @@ fn child(row: &Row, is_wrong: bool) -> ! {
     exit(0)
 }
 
-/// The error number and the report of each rank.
+/// The error code and the report of each rank.
 fn processes(row: &Row, is_wrong: bool) -> Vec<(Option<i32>, String)> {
     let mut id = UniqueId([0; 128]);
-    // SAFETY: one identifier is written.
+    // SAFETY: writes one identifier.
     assert_eq!(unsafe { ncclGetUniqueId(&mut id) }, 0);
     let folder = env::temp_dir().join(format!("nccl.{}.{row:p}.{is_wrong}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
@@ -327,8 +327,8 @@ fn processes(row: &Row, is_wrong: bool) -> Vec<(Option<i32>, String)> {
     found
 }
 
-/// Each mistake is met with its error number and sentence on every rank, and each corrected program
-/// passes without a word.
+/// Each mistake gives its error code and message on every rank, and each corrected program passes
+/// without output.
 #[test]
 fn mistakes_of_sums_are_found() {
     if let Ok(task) = env::var(CHILD) {

@@ -1,4 +1,4 @@
-//! The rules of captures. Each violation has its error number, and makes the capture invalid.
+//! The rules of stream capture. Each violation has an error code, and invalidates the capture.
 
 use std::sync::Arc;
 use std::thread;
@@ -34,7 +34,7 @@ pub(super) fn captured(context: &mut Context, stream: Handle) -> Outcome<Option<
     Ok(Some(capture))
 }
 
-/// Makes a capture invalid, and fails.
+/// Invalidates a capture, and returns the error.
 fn violation<T>(context: &mut Context, capture: Handle, code: i32, why: &str) -> Outcome<T> {
     if let Some(capture) = context.captures.get_mut(&capture) {
         capture.is_invalid = true;
@@ -42,7 +42,7 @@ fn violation<T>(context: &mut Context, capture: Handle, code: i32, why: &str) ->
     Err(misuse(code, why))
 }
 
-/// Refuses what is not for a stream that is captured.
+/// Rejects calls that are illegal on a capturing stream.
 pub(super) fn forbid(context: &mut Context, stream: Handle, why: &str) -> Outcome {
     match captured(context, stream)? {
         None => Ok(()),
@@ -50,7 +50,7 @@ pub(super) fn forbid(context: &mut Context, stream: Handle, why: &str) -> Outcom
     }
 }
 
-/// Refuses what waits for all streams while one is captured.
+/// Rejects calls that synchronize all streams while one is capturing.
 pub(super) fn forbid_any(context: &mut Context) -> Outcome {
     let why = "a stream of the context is captured, by whichever thread";
     let mut found = Ok(());
@@ -62,7 +62,7 @@ pub(super) fn forbid_any(context: &mut Context) -> Outcome {
     found
 }
 
-/// The mark of an event; `None` if it was never recorded. Refuses one of a capture.
+/// The mark of an event; `None` if it was never recorded. Rejects captured events.
 pub(super) fn mark(context: &mut Context, event: Handle) -> Outcome<Option<Arc<Mark>>> {
     match context.event(event)?.point.clone() {
         Point::Never => Ok(None),
@@ -88,7 +88,7 @@ pub(super) fn begin(context: &mut Context, stream: Handle, mode: i32) -> Outcome
     Ok(())
 }
 
-/// Ends a capture: its nodes.
+/// Ends a capture and returns its nodes.
 pub(super) fn end(context: &mut Context, stream: Handle) -> Outcome<Vec<Node>> {
     let Some(handle) = context.stream(stream)?.capture else {
         return Err(misuse(ILLEGAL_STATE, "the stream is not captured"));
@@ -118,7 +118,7 @@ pub(super) fn end(context: &mut Context, stream: Handle) -> Outcome<Vec<Node>> {
     }
 }
 
-/// Lets a stream that is captured be destroyed. True if it was captured.
+/// Allows a capturing stream to be destroyed. True if it was capturing.
 pub(super) fn abandon(context: &mut Context, stream: Handle) -> Outcome<bool> {
     let Some(handle) = context.stream(stream)?.capture else { return Ok(false) };
     if let Some(capture) = context.captures.get_mut(&handle) {
@@ -130,7 +130,7 @@ pub(super) fn abandon(context: &mut Context, stream: Handle) -> Outcome<bool> {
     Ok(true)
 }
 
-/// Takes a capture out, and all streams out of it.
+/// Removes a capture, and all streams from it.
 fn leave(context: &mut Context, handle: Handle) -> Option<Capture> {
     for stream in context.streams.values_mut().filter(|s| s.capture == Some(handle)) {
         stream.capture = None;
@@ -161,7 +161,7 @@ pub(super) fn record(context: &mut Context, event: Handle, stream: Handle) -> Ou
     Ok(())
 }
 
-/// Lets a stream wait for an event, by which it may become part of a capture.
+/// Makes a stream wait for an event, by which it may join a capture.
 pub(super) fn wait(context: &mut Context, stream: Handle, event: Handle) -> Outcome {
     let point = context.event(event)?.point.clone();
     match (captured(context, stream)?, point) {
@@ -187,8 +187,8 @@ pub(super) fn wait(context: &mut Context, stream: Handle, event: Handle) -> Outc
     }
 }
 
-/// Makes a stream part of a capture. It begins there with a node of its own, which the first
-/// stream must wait for in the end.
+/// Adds a stream to a capture. It begins with an extra empty node, which the origin stream must
+/// wait for in the end.
 fn fork(context: &mut Context, stream: Handle, other: Handle, nodes: Vec<usize>) -> Outcome {
     let Some(capture) = context.captures.get_mut(&other) else {
         return Err(misuse(CAPTURED_EVENT, "the event was recorded in a capture that has ended"));

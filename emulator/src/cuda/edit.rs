@@ -1,8 +1,8 @@
-//! One instruction of a kernel that is replaced when its module is loaded: for tests of tests.
+//! Replaces one instruction of a kernel when its module is loaded, for mutation tests.
 
 use std::borrow::Cow;
 
-/// `KERNEL:LINE=TEXT`: the line of the module's text that holds the kernel, counted from 1.
+/// `KERNEL:LINE=TEXT`: a 1-based line of the text of the module with this kernel.
 const EDIT: &str = "DRIVER_EDIT";
 
 /// The module's text, with the line replaced if this is the module.

@@ -1,13 +1,13 @@
-//! The driver's error numbers.
+//! The driver's error codes.
 
 use std::ffi::CStr;
 
 /// Why a call fails.
 #[derive(Debug)]
 pub(super) struct Failure {
-    /// The number that the call returns.
+    /// The code that the call returns.
     pub(super) code: i32,
-    /// The mistake, which a correct program would not have made.
+    /// Description of the mistake, if a correct program would not have made it.
     pub(super) misuse: Option<String>,
 }
 
@@ -15,28 +15,28 @@ pub(super) struct Failure {
 pub(super) type Outcome<T = ()> = Result<T, Failure>;
 
 impl From<i32> for Failure {
-    /// A failure that the caller did not cause.
+    /// A failure not caused by the caller.
     fn from(code: i32) -> Self {
         Self { code, misuse: None }
     }
 }
 
-/// A failure that a correct program would not have met.
+/// A failure that never occurs in a correct program.
 pub(super) fn misuse(code: i32, sentence: impl Into<String>) -> Failure {
     Failure { code, misuse: Some(sentence.into()) }
 }
 
-/// Name and sentence of a number.
+/// Code, name and description.
 type Row = (i32, &'static str, &'static CStr);
 
-/// Makes a row of a table.
+/// Expands to a row of the table.
 macro_rules! row {
     ($name:ident, $code:literal, $text:literal) => {
         ($code, concat!("CUDA_ERROR_", stringify!($name), "\0"), $text)
     };
 }
 
-/// Makes a constant of each error number, and the table of them.
+/// Defines a constant for each error code, and their table.
 macro_rules! errors {
     ($($name:ident = $code:literal, $text:literal;)*) => {
         $(
@@ -80,7 +80,7 @@ errors! {
         c"attempt to terminate a thread-local capture sequence from another thread";
 }
 
-/// Success, and numbers that only plants and kernels bring.
+/// Success, and codes that occur only when injected or in kernels.
 const MORE: &[Row] = &[
     (0, "CUDA_SUCCESS\0", c"no error"),
     row!(DEVICE_UNAVAILABLE, 46, c"CUDA-capable device(s) is/are busy or unavailable"),
@@ -97,14 +97,14 @@ const MORE: &[Row] = &[
     row!(UNKNOWN, 999, c"unknown error"),
 ];
 
-/// Name and sentence of a number.
+/// Name and description of a code.
 pub(super) fn texts(code: i32) -> Option<(&'static CStr, &'static CStr)> {
     let found = TABLE.iter().chain(MORE).find(|(number, ..)| *number == code);
     found
         .and_then(|(_, name, text)| Some((CStr::from_bytes_with_nul(name.as_bytes()).ok()?, *text)))
 }
 
-/// True if a context never recovers from this error.
+/// True if this error is sticky: the context never recovers from it.
 pub(super) fn is_sticky(code: i32) -> bool {
     matches!(code, 214 | 220 | 700 | 702 | 710 | 714..=719)
 }

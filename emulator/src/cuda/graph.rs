@@ -1,38 +1,38 @@
-//! Captured work: what a capture collects, a graph, and one execution of it.
+//! Captured work: the nodes of a capture, a graph, and one execution of it.
 
 use std::sync::Arc;
 use std::thread::ThreadId;
 
 use super::work::{Handle, Mark, Work};
 
-/// One operation, and those before it.
+/// One operation, and its dependencies.
 #[derive(Debug, Clone)]
 pub(super) struct Node {
     pub(super) work: Arc<Work>,
-    /// Numbers of nodes that end before this one begins.
+    /// Nodes that end before this one begins.
     pub(super) after: Vec<usize>,
 }
 
-/// A capture that has begun.
+/// A capture in progress.
 #[derive(Debug)]
 pub(super) struct Capture {
     /// The stream on which it began.
     pub(super) origin: Handle,
     /// The thread that began it.
     pub(super) thread: ThreadId,
-    /// Set by a violation of the rules.
+    /// Set when a rule is violated.
     pub(super) is_invalid: bool,
     pub(super) nodes: Vec<Node>,
 }
 
 impl Capture {
-    /// Adds an operation; its number.
+    /// Adds an operation; returns its number.
     pub(super) fn add(&mut self, work: Work, after: Vec<usize>) -> usize {
         self.nodes.push(Node { work: Arc::new(work), after });
         self.nodes.len() - 1
     }
 
-    /// How many nodes do not end before the last ones of `tail`, nor are among these.
+    /// Number of nodes that are neither in `tail` nor before a node in `tail`.
     pub(super) fn unjoined(&self, tail: &[usize]) -> usize {
         let mut is_joined = vec![false; self.nodes.len()];
         let mut open = tail.to_vec();
@@ -45,7 +45,7 @@ impl Capture {
     }
 }
 
-/// A graph that can be launched.
+/// An executable graph.
 #[derive(Debug)]
 pub(super) struct Exec {
     pub(super) nodes: Arc<Vec<Node>>,
@@ -57,28 +57,28 @@ pub(super) struct Exec {
 #[derive(Debug)]
 pub(super) struct Run {
     nodes: Arc<Vec<Node>>,
-    /// For each node, how many nodes before it have not ended.
+    /// For each node, the number of dependencies that have not ended.
     waits: Vec<usize>,
-    /// Nodes that may begin, in no order.
+    /// Nodes that may begin, in any order.
     pub(super) ready: Vec<usize>,
     left: usize,
 }
 
 impl Run {
-    /// An execution of which nothing has begun.
+    /// An execution before its first node.
     pub(super) fn new(nodes: &Arc<Vec<Node>>) -> Self {
         let waits: Vec<usize> = nodes.iter().map(|node| node.after.len()).collect();
         let ready = (0..nodes.len()).filter(|node| waits[*node] == 0).collect();
         Self { nodes: nodes.clone(), waits, ready, left: nodes.len() }
     }
 
-    /// Takes a ready node out, to execute it.
+    /// Removes a ready node, to execute it.
     pub(super) fn begin(&mut self, node: usize) -> Arc<Work> {
         self.ready.retain(|ready| *ready != node);
         self.nodes[node].work.clone()
     }
 
-    /// A node has ended.
+    /// Notes that a node has ended.
     pub(super) fn end(&mut self, node: usize) {
         self.left -= 1;
         for (later, waits) in self.waits.iter_mut().enumerate().skip(node + 1) {

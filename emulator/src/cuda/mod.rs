@@ -1,7 +1,7 @@
 //! The driver's functions.
 //!
-//! One lock guards everything that the host can see (`state`). A worker of each context executes
-//! what streams hold (`worker`). `capture` has the rules of captures, `report` gets the findings.
+//! One lock guards all state visible to the host (`state`). A worker per context executes the work
+//! of its streams (`worker`). `capture` has the rules of captures; `report` writes findings.
 
 mod api;
 mod capture;

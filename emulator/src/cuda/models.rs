@@ -1,4 +1,4 @@
-//! The GPUs of this machine, as the environment asks for them.
+//! The GPUs of this machine, as configured by environment variables.
 
 use std::env;
 use std::sync::{LazyLock, PoisonError, RwLock};
@@ -12,19 +12,19 @@ pub(super) struct Gpu {
     pub(super) settings: &'static Settings,
 }
 
-/// A kind of GPU.
+/// A GPU model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Model {
     key: &'static str,
-    /// The name that NVIDIA gave it.
+    /// NVIDIA's name for it.
     pub(super) name: &'static str,
     /// Compute capability, major and minor.
     pub(super) capability: (i32, i32),
     multiprocessors: i32,
     l2_bytes: i32,
-    /// The most shared memory of a block.
+    /// Maximum shared memory per block.
     pub(super) shared_bytes: u32,
-    /// Its memory.
+    /// Bytes of device memory.
     pub(super) memory_bytes: usize,
 }
 
@@ -63,31 +63,31 @@ impl Model {
     /// An attribute by its number.
     pub(super) fn attribute(&self, attribute: i32) -> Option<i32> {
         Some(match attribute {
-            // Threads of a block, and its extents.
+            // Threads per block, and block extents.
             1..=3 => 1024,
             4 => 64,
-            // Extents of a grid.
+            // Grid extents.
             5 => i32::MAX,
             6 | 7 => 65535,
             8 => 48 << 10,
             // Constant memory.
             9 => 64 << 10,
             10 => 32,
-            // Registers of a block.
+            // Registers per block.
             12 => 65536,
-            // kHz.
+            // Clock rate in kHz.
             13 => 1_410_000,
             16 => self.multiprocessors,
             // Integrated; compute mode.
             18 | 20 => 0,
-            // Host memory can be mapped; kernels run concurrently; one address space.
+            // Can map host memory; concurrent kernels; unified addressing.
             19 | 31 | 41 => 1,
             38 => self.l2_bytes,
             39 => 2048,
             40 => 3,
             75 => self.capability.0,
             76 => self.capability.1,
-            // Stream priorities.
+            // Stream priorities supported.
             78 => 1,
             81 => self.shared_bytes as i32 + 1024,
             82 => 65536,
@@ -97,7 +97,7 @@ impl Model {
     }
 }
 
-/// The GPUs of the environment, and those that tests of this process added. They stay.
+/// The GPUs of the environment, and those added by tests in this process. They are never removed.
 static GPUS: LazyLock<RwLock<Vec<&'static Gpu>>> = LazyLock::new(|| {
     let installed = env::var("DRIVER_GPUS").unwrap_or_else(|_| "A100".into());
     let visible = env::var("CUDA_VISIBLE_DEVICES").ok();
@@ -106,23 +106,23 @@ static GPUS: LazyLock<RwLock<Vec<&'static Gpu>>> = LazyLock::new(|| {
     RwLock::new(models.map(|model| &*Box::leak(Box::new(Gpu { model, settings }))).collect())
 });
 
-/// A GPU that this process sees, by its number.
+/// A GPU visible to this process, by its number.
 pub(super) fn gpu(number: usize) -> Option<&'static Gpu> {
     GPUS.read().unwrap_or_else(PoisonError::into_inner).get(number).copied()
 }
 
-/// How many GPUs this process sees.
+/// The number of GPUs visible to this process.
 pub(super) fn count() -> usize {
     GPUS.read().unwrap_or_else(PoisonError::into_inner).len()
 }
 
-/// Adds a GPU for one test: its number.
+/// Adds a GPU for one test; returns its number.
 ///
-/// Panics if the words name no model.
+/// Panics if the words do not name a model.
 pub(super) fn add(words: &str) -> usize {
     let (model, settings) = Settings::of_words(words);
     let model = named(model, settings.memory_bytes);
-    // The short name, by which plans without a GPU go.
+    // The short name, which plans made without a GPU use.
     let model = Model { name: model.key, ..model };
     let settings: &Settings = Box::leak(Box::new(settings));
     let mut gpus = GPUS.write().unwrap_or_else(PoisonError::into_inner);
@@ -135,7 +135,7 @@ pub(super) fn version() -> i32 {
     env::var("DRIVER_VERSION").ok().and_then(|text| text.parse().ok()).unwrap_or(12020)
 }
 
-/// The newest PTX that a driver of this version compiles, times 10.
+/// The newest PTX version, times 10, that a driver of this version compiles.
 pub(super) fn newest_ptx(version: i32) -> u32 {
     match version {
         ..12000 => 78,
@@ -148,7 +148,7 @@ pub(super) fn newest_ptx(version: i32) -> u32 {
     }
 }
 
-/// A model by its name, such as `H100`, or `A100:14` with so many multiprocessors.
+/// A model by its name, such as `H100`, or `A100:14` with this number of SMs.
 fn named(name: &str, memory: Option<usize>) -> Model {
     let (key, part) = name.split_once(':').map_or((name, None), |(k, n)| (k, Some(n)));
     let found = MODELS.iter().find(|model| model.key == key).cloned();
@@ -166,7 +166,7 @@ fn select(installed: &str, memory: Option<usize>, visible: Option<&str>) -> Vec<
     let names = installed.split(',').map(str::trim).filter(|name| !name.is_empty());
     let gpus: Vec<Model> = names.map(|name| named(name, memory)).collect();
     let Some(visible) = visible else { return gpus };
-    // As the driver does: the first entry that names no GPU hides itself and the rest.
+    // As in the real driver: the first invalid entry hides itself and the rest.
     let chosen = visible.split(',').map(|entry| entry.trim().parse::<usize>().ok());
     chosen.map_while(|number| gpus.get(number?).cloned()).collect()
 }

@@ -1,4 +1,4 @@
-//! Operations of a graph that nothing orders: they may touch the same bytes only to read them.
+//! Checks unordered operations of a graph: they may only read the same bytes.
 
 use std::collections::HashSet;
 
@@ -7,8 +7,8 @@ use super::graph::Node;
 use super::work::Work;
 use crate::exec::Declared;
 
-/// Refuses two operations that race, as far as the program declares what they touch, and two sums
-/// of other libraries that different ranks could make in different orders.
+/// Rejects two operations that race, according to the ranges that the program declares, and two
+/// unordered all-reduces, which ranks could execute in different orders.
 pub(super) fn check(nodes: &[Node]) -> Outcome {
     let touches: Vec<Vec<Declared>> =
         nodes.iter().map(|node| node.work.touches().unwrap_or_default()).collect();
@@ -35,7 +35,7 @@ pub(super) fn check(nodes: &[Node]) -> Outcome {
     Ok(())
 }
 
-/// How many bytes both touch and one writes.
+/// Number of bytes that both access and at least one writes.
 fn race(a: &[Declared], b: &[Declared]) -> Option<u64> {
     let pairs = a.iter().flat_map(|x| b.iter().map(move |y| (x, y)));
     let writing = pairs.filter(|(x, y)| x.writes + y.writes > 0);

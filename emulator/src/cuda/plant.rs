@@ -1,9 +1,9 @@
-//! Failures that a test asks for: `DRIVER_PLANT`.
+//! Failures injected by a test: `DRIVER_PLANT`.
 //!
-//! A list with commas. `cuMemAlloc_v2:3=2` lets the third call of that function return error 2.
-//! `hang:NAME:2` lets the second execution of kernel NAME never end. `lost:12` loses the device
-//! after 12 executed kernels: by error 719, which a fault of the hardware (an Xid) shows as in most
-//! cases. A program cannot distinguish it from a kernel's crash, and must end either way.
+//! A comma-separated list. `cuMemAlloc_v2:3=2` makes the third call of that function return error
+//! 2. `hang:NAME:2` makes the second execution of kernel NAME never end. `lost:12` loses the device
+//! after 12 executed kernels, with error 719, as most hardware errors (Xid) are reported. A program
+//! cannot distinguish it from a kernel crash, and must exit either way.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -12,16 +12,16 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 /// The failures of one GPU, or of a process.
 #[derive(Debug, Default)]
 pub(super) struct Plants {
-    /// Function, number of the call, error.
+    /// Function, number of the call, error code.
     calls: Vec<(String, u64, i32)>,
     /// Kernel, number of the execution.
     hangs: Vec<(String, u64)>,
-    /// Kernels before the device is lost.
+    /// Number of kernels before the device is lost.
     lost: Option<u64>,
     counts: Mutex<BTreeMap<String, u64>>,
 }
 
-/// The fate of an execution of a kernel.
+/// The outcome of a kernel execution.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// It runs.
@@ -32,7 +32,7 @@ pub(super) enum Fate {
     Lost,
 }
 
-/// The error of this call of a function, if one was planted.
+/// The error injected into this call of a function, if any.
 pub(super) fn of_call(function: &str) -> Option<i32> {
     plants().of_call(function)
 }
@@ -42,7 +42,7 @@ fn plants() -> &'static Plants {
     PLANTS.get_or_init(|| Plants::of(&env::var("DRIVER_PLANT").unwrap_or_default()))
 }
 
-/// Reads the list; the entry that is wrong otherwise.
+/// Parses the list; returns the invalid entry on failure.
 fn parse(text: &str) -> Result<Plants, String> {
     let mut plants = Plants::default();
     for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
@@ -78,7 +78,7 @@ impl Plants {
         named.find(|(_, nth, _)| *nth == count).map(|(.., code)| *code)
     }
 
-    /// The fate of this execution of a kernel.
+    /// The outcome of this execution of a kernel.
     pub(super) fn of_kernel(&self, kernel: &str) -> Fate {
         if let Some(before) = self.lost
             && self.count("lost:") > before
@@ -93,7 +93,7 @@ impl Plants {
         if named.any(|(_, nth)| *nth == count) { Fate::Hangs } else { Fate::Runs }
     }
 
-    /// Counts one more.
+    /// Increments a counter.
     fn count(&self, what: &str) -> u64 {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let count = counts.entry(what.into()).or_default();

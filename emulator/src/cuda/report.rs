@@ -16,14 +16,14 @@ pub(super) fn finding(line: &str) {
     append(REPORT, line);
 }
 
-/// Adds a failure of the device to the report, and says it.
+/// Adds a device failure to the report, and prints it.
 pub(super) fn fault(code: i32, sentence: &str) {
     let line = format!("fault: {sentence} ({})", name(code));
     finding(&line);
     eprintln!("{line}");
 }
 
-/// Adds the misuse behind a failure, if there is one.
+/// Adds the misuse behind a failure to the report, if there is one.
 pub(super) fn misuse_in(function: &str, failure: &Failure) {
     if let Some(sentence) = &failure.misuse {
         finding(&format!("misuse: {function}: {sentence} ({})", name(failure.code)));
@@ -40,7 +40,7 @@ pub(super) fn launched(kernel: &str) {
     append(TRACE, &format!("launch {kernel}"));
 }
 
-/// The number of an error, and its name.
+/// The code of an error, and its name.
 fn name(code: i32) -> String {
     let name = texts(code).map_or("unknown".into(), |(name, _)| name.to_string_lossy());
     format!("{code} {name}")
@@ -49,7 +49,7 @@ fn name(code: i32) -> String {
 fn append(variable: &str, line: &str) {
     let Some(path) = env::var_os(variable).filter(|path| !path.is_empty()) else { return };
     let line = format!("{}\n", line.replace('\n', " "));
-    // Several processes may add to the file: each line is one write.
+    // Several processes may append to the file: each line is one write.
     let added = OpenOptions::new().create(true).append(true).open(&path);
     if let Err(e) = added.and_then(|mut file| file.write_all(line.as_bytes())) {
         eprintln!("{variable}: {}: {e}", path.display());

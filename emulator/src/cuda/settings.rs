@@ -1,4 +1,4 @@
-//! Settings that the environment chooses for all GPUs, or a test of the same process for its own.
+//! Settings from the environment for all GPUs, or from a test in the same process for its own GPU.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -7,10 +7,10 @@ use std::sync::Mutex;
 use super::plant::Plants;
 use crate::exec::{Counted, Options, Sums};
 
-/// Which of the streams goes on.
+/// Selects the next stream to execute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Schedule {
-    /// The one that was enqueued first, at once.
+    /// The one that was enqueued first, immediately.
     Eager,
     /// The one that was enqueued last, when the host waits.
     Late,
@@ -21,28 +21,28 @@ pub(super) enum Schedule {
 /// The choices for one GPU.
 #[derive(Debug)]
 pub(super) struct Settings {
-    /// The seed of all choices.
+    /// The seed of all random choices.
     pub(super) seed: u64,
     pub(super) schedule: Schedule,
     pub(super) options: Options,
     pub(super) plants: Plants,
-    /// An instruction that is replaced: `edit`.
+    /// An instruction to replace: see `edit`.
     pub(super) edit: Option<String>,
-    /// Bytes of memory, if there are fewer than the model has.
+    /// Bytes of memory, if less than the model's.
     pub(super) memory_bytes: Option<usize>,
     /// The launches that were counted.
     pub(super) counted: Mutex<Vec<Counted>>,
 }
 
 impl Settings {
-    /// The settings of `DRIVER_SEED` and its siblings.
+    /// Settings from `DRIVER_SEED` and the related variables.
     ///
     /// Panics with the variable's name if one is not understood.
     pub(super) fn of_environment() -> Self {
         Self::read(|name| env::var(name).ok())
     }
 
-    /// The same from words such as `SEED=3`, and the first word, a model.
+    /// Settings from words such as `SEED=3`, and the first word, a model.
     pub(super) fn of_words(words: &str) -> (&str, Self) {
         let mut words = words.split_whitespace();
         let model = words.next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! All that the host can see: contexts, and the objects in them.
+//! All state visible to the host: contexts, and the objects in them.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
@@ -15,7 +15,7 @@ use super::work::{Handle, Mark, Work};
 use crate::memory::Memory;
 use crate::ptx::{Kernel, Module};
 
-/// The first handle. No address of a process: a program that follows one crashes.
+/// The first handle. Not a valid address in a process, so that dereferencing one crashes.
 const FIRST: Handle = 0xd000_0000_0000_0000;
 /// Handles differ by this, as addresses of objects would.
 const STRIDE: Handle = 16;
@@ -25,7 +25,7 @@ static CHANGED: Condvar = Condvar::new();
 static NEXT: AtomicU64 = AtomicU64::new(FIRST);
 
 thread_local! {
-    /// The context that is current on this thread, or 0.
+    /// The context current on this thread, or 0.
     static CURRENT: Cell<Handle> = const { Cell::new(0) };
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Context {
     pub(super) memory: Arc<Memory>,
     /// The error of all later calls.
     pub(super) failed: Option<i32>,
-    /// The cause, unless it was planted.
+    /// The cause, unless it was injected.
     pub(super) why: Option<String>,
     pub(super) streams: BTreeMap<Handle, Stream>,
     pub(super) events: BTreeMap<Handle, Event>,
@@ -58,19 +58,19 @@ pub(super) struct Context {
     pub(super) captures: BTreeMap<Handle, Capture>,
     /// Device memory: address and length.
     pub(super) allocations: BTreeMap<u64, usize>,
-    /// Pinned memory by its address in the host.
+    /// Pinned memory by its host address.
     pub(super) pinned: BTreeMap<usize, Pinned>,
-    /// Threads that wait for work.
+    /// Number of threads that wait for work.
     pub(super) waiting: usize,
     /// Number of the last operation that was enqueued.
     pub(super) order: u64,
 }
 
-/// Host memory that the device reaches.
+/// Host memory accessible to the device.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pinned {
     pub(super) bytes: usize,
-    /// Its address for kernels.
+    /// Its device address.
     pub(super) device: u64,
 }
 
@@ -79,21 +79,21 @@ pub(super) struct Pinned {
 pub(super) struct Stream {
     pub(super) priority: i32,
     pub(super) queue: VecDeque<Item>,
-    /// The first of the queue is being executed.
+    /// The first item of the queue is being executed.
     pub(super) is_busy: bool,
-    /// The execution of the graph that is first in the queue.
+    /// The execution of the graph at the front of the queue.
     pub(super) run: Option<Run>,
-    /// Nothing begins before.
+    /// No work begins before this time.
     pub(super) starved: Option<Instant>,
-    /// The capture that the stream is part of.
+    /// The capture that the stream belongs to.
     pub(super) capture: Option<Handle>,
-    /// Nodes of the capture that the next one comes after.
+    /// Nodes of the capture on which the next one depends.
     pub(super) tail: Vec<usize>,
-    /// Destroyed by the program, and not yet empty.
+    /// Destroyed by the program, but not yet empty.
     pub(super) is_destroyed: bool,
 }
 
-/// One entry of a stream.
+/// One item of a stream.
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) order: u64,
@@ -101,7 +101,7 @@ pub(super) struct Item {
     pub(super) step: Step,
 }
 
-/// The action of an entry.
+/// The action of an item.
 #[derive(Debug, Clone)]
 pub(super) enum Step {
     Do(Arc<Work>),
@@ -109,7 +109,7 @@ pub(super) enum Step {
     Record(Arc<Mark>),
     /// Begins when the mark is reached.
     Wait(Arc<Mark>),
-    /// Begins when the earlier launch has ended, and reaches its mark at the end.
+    /// Begins after the earlier launch has ended, and reaches its mark at the end.
     Graph {
         nodes: Arc<Vec<Node>>,
         earlier: Option<Arc<Mark>>,
@@ -117,19 +117,19 @@ pub(super) enum Step {
     },
 }
 
-/// A point in a stream that a program can name.
+/// A point in a stream with a handle.
 #[derive(Debug)]
 pub(super) struct Event {
     pub(super) has_time: bool,
     pub(super) point: Point,
 }
 
-/// Where an event was recorded last.
+/// Where an event was last recorded.
 #[derive(Debug, Clone)]
 pub(super) enum Point {
     Never,
     Stream(Arc<Mark>),
-    /// In a capture, behind these nodes.
+    /// In a capture, after these nodes.
     Capture(Handle, Vec<usize>),
 }
 
@@ -138,7 +138,7 @@ pub(super) enum Point {
 pub(super) struct Function {
     pub(super) module: Handle,
     pub(super) kernel: Arc<Kernel>,
-    /// The most dynamic shared memory of a launch.
+    /// Maximum dynamic shared memory per launch.
     pub(super) dynamic_shared: u32,
 }
 
@@ -155,29 +155,29 @@ pub(super) fn lock() -> Locked {
     Locked(Some(STATE.lock().unwrap_or_else(PoisonError::into_inner)))
 }
 
-/// Locks the state if no other thread has it.
+/// Locks the state if no other thread holds the lock.
 pub(super) fn try_lock() -> Option<Locked> {
     STATE.try_lock().ok().map(|guard| Locked(Some(guard)))
 }
 
-/// Wakes all who wait for a change.
+/// Wakes all threads that wait for a change.
 pub(super) fn changed() {
     CHANGED.notify_all();
 }
 
-/// Handle of the context that is current on this thread, or 0.
+/// Handle of the context current on this thread, or 0.
 pub(super) fn current() -> Handle {
     CURRENT.try_with(Cell::get).unwrap_or(0)
 }
 
 /// Makes a context current on this thread.
 pub(super) fn set_current(context: Handle) {
-    // A thread that is ending needs no context.
+    // A thread that is exiting needs no context.
     let _ = CURRENT.try_with(|current| current.set(context));
 }
 
 impl Locked {
-    /// Waits for a change, at most for `limit` if given.
+    /// Waits for a change, with an optional timeout.
     pub(super) fn wait(mut self, limit: Option<Duration>) -> Self {
         if let Some(guard) = self.0.take() {
             self.0 = Some(match limit {
@@ -191,7 +191,7 @@ impl Locked {
         self
     }
 
-    /// Waits until what was enqueued so far has ended: on one stream, or on all.
+    /// Waits until all work enqueued so far has ended: on one stream, or on all.
     pub(super) fn finish(mut self, stream: Option<Handle>) -> (Self, Outcome) {
         match self.context() {
             Err(failure) => (self, Err(failure)),
@@ -202,7 +202,7 @@ impl Locked {
         }
     }
 
-    /// Waits until a context, or one of its marks, has come so far.
+    /// Waits until a context, or one of its marks, has reached this point.
     pub(super) fn wait_until(
         mut self,
         handle: Handle,
@@ -230,7 +230,7 @@ impl Deref for Locked {
     type Target = State;
 
     fn deref(&self) -> &State {
-        // Empty only inside of `wait`.
+        // Empty only inside `wait`.
         self.0.as_ref().unwrap_or_else(|| unreachable!())
     }
 }
@@ -242,7 +242,7 @@ impl DerefMut for Locked {
 }
 
 impl State {
-    /// The context that is current on this thread, even if it has failed.
+    /// The context current on this thread, even if it has failed.
     pub(super) fn context(&mut self) -> Outcome<&mut Context> {
         let handle = current();
         if handle == 0 {
@@ -252,14 +252,14 @@ impl State {
         self.contexts.get_mut(&handle).ok_or_else(gone)
     }
 
-    /// The context that is current on this thread, unless it has failed.
+    /// The context current on this thread, unless it has failed.
     pub(super) fn healthy(&mut self) -> Outcome<&mut Context> {
         let context = self.context()?;
         context.check()?;
         Ok(context)
     }
 
-    /// Refuses what could wait for work, or begin it unseen, on a thread with a capture. The
+    /// Rejects calls on a capturing thread that could wait for work, or begin it implicitly. The
     /// captures are then invalid.
     pub(super) fn forbid_in_capture(&mut self) -> Outcome {
         let me = thread::current().id();
@@ -280,7 +280,7 @@ impl State {
 }
 
 impl Context {
-    /// An empty one, with all the memory of its device.
+    /// An empty context, with all memory of its device free.
     pub(super) fn new(device: usize, gpu: &'static Gpu) -> Self {
         Self {
             handle: new_handle(),
@@ -304,17 +304,17 @@ impl Context {
         }
     }
 
-    /// The device.
+    /// The device's model.
     pub(super) fn model(&self) -> &'static Model {
         &self.gpu.model
     }
 
-    /// The error that lasts, if there is one.
+    /// The sticky error, if there is one.
     pub(super) fn check(&self) -> Outcome {
         self.failed.map_or(Ok(()), |code| Err(code.into()))
     }
 
-    /// The device takes no work any more.
+    /// Makes the device fail: it executes no more work.
     pub(super) fn fail(&mut self, code: i32) {
         self.failed.get_or_insert(code);
         for stream in self.streams.values_mut() {
@@ -323,17 +323,17 @@ impl Context {
         }
     }
 
-    /// True if all work that was enqueued until `last` has ended: on one stream, or on all.
+    /// True if all work enqueued up to `last` has ended: on one stream, or on all.
     pub(super) fn is_done(&self, stream: Option<Handle>, last: u64) -> bool {
         let mut streams =
             self.streams.iter().filter(|(handle, _)| stream.is_none_or(|one| one == **handle));
         streams.all(|(_, stream)| stream.queue.front().is_none_or(|item| item.order > last))
     }
 
-    /// A stream that takes calls.
+    /// A stream that can be used in calls.
     pub(super) fn stream(&mut self, handle: Handle) -> Outcome<&mut Stream> {
         if handle < FIRST {
-            // 0, and the driver's two names of default streams.
+            // 0, and the driver's two handles for default streams.
             let capture = self.captures.values_mut().next();
             return Err(match capture.map(|capture| capture.is_invalid = true) {
                 Some(()) => misuse(STREAM_CAPTURE_IMPLICIT, "the default stream, beside a capture"),
@@ -349,7 +349,7 @@ impl Context {
         find(&mut self.events, "event", handle)
     }
 
-    /// Adds to a stream that is not captured.
+    /// Appends to a stream that is not capturing.
     pub(super) fn push(&mut self, stream: Handle, step: Step) -> Outcome {
         self.order += 1;
         let item = Item { order: self.order, at: Instant::now(), step };
@@ -358,7 +358,7 @@ impl Context {
         Ok(())
     }
 
-    /// The device's address of these bytes of the host, if they are pinned.
+    /// The device address of these host bytes, if they are pinned.
     pub(super) fn pinned(&self, address: usize, bytes: usize) -> Outcome<Option<u64>> {
         let holder = self.pinned.range(..=address).next_back();
         let Some((offset, pinned)) = holder.map(|(start, pinned)| (address - start, pinned)) else {
@@ -374,7 +374,7 @@ impl Context {
         }
     }
 
-    /// Objects that were not given up, one sentence for each kind.
+    /// Objects that have not been destroyed, one message per kind.
     pub(super) fn leaks(&self) -> Vec<String> {
         let streams = self.streams.values().filter(|stream| !stream.is_destroyed).count();
         let allocated = self.allocations.values().sum();
@@ -406,12 +406,12 @@ pub(super) fn find<'a, T>(
     table.get_mut(&handle).ok_or_else(|| dead(kind, handle))
 }
 
-/// Takes an object out by its handle.
+/// Removes an object by its handle.
 pub(super) fn take<T>(table: &mut BTreeMap<Handle, T>, kind: &str, handle: Handle) -> Outcome<T> {
     table.remove(&handle).ok_or_else(|| dead(kind, handle))
 }
 
-/// The failure of a handle that stands for nothing here.
+/// The failure for a handle without an object.
 fn dead(kind: &str, handle: Handle) -> Failure {
     let was = (FIRST..NEXT.load(Ordering::SeqCst)).contains(&handle);
     let why = if was { "was destroyed, or is of another context or kind" } else { "never was" };

@@ -1,4 +1,4 @@
-//! The work that streams hold, and its execution.
+//! The work in streams, and its execution.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -16,19 +16,19 @@ use super::settings::Settings;
 use crate::exec::{self, Declared, Launch};
 use crate::memory::Memory;
 
-/// A handle as programs hold it; 0 is none.
+/// A handle as seen by programs; 0 is null.
 pub(super) type Handle = u64;
 
 /// One operation on the device.
 #[derive(Debug)]
 pub(super) enum Work {
-    /// Takes its turn, and does nothing.
+    /// Does nothing, but in stream order.
     Nothing,
     /// A kernel, and its module.
     Launch(Launch, Handle),
-    /// A copy from the host, of bytes that were read at the call.
+    /// A copy from the host, with bytes that were read at the call.
     ToDevice { to: u64, bytes: Box<[u8]> },
-    /// A copy to the host, which whoever waits for it takes from here.
+    /// A copy to the host; the thread that waits for it takes the bytes from here.
     ToHost { from: u64, bytes: Arc<Mutex<Vec<u8>>> },
     /// A copy within device and pinned memory.
     Copy { to: u64, from: u64, bytes: usize },
@@ -41,28 +41,28 @@ pub(super) enum Work {
 pub(super) struct Broken {
     /// The error of all later calls.
     pub(super) code: i32,
-    /// For the report; none for a failure that was planted.
+    /// Message for the report; `None` if the failure was injected.
     pub(super) sentence: Option<String>,
 }
 
 /// A function of another library, with its data.
 #[derive(Debug)]
 pub(super) struct External {
-    /// For the report.
+    /// Name for the report.
     pub(super) name: String,
     /// Called at each execution; a result other than 0 is the error of all later calls.
     pub(super) run: unsafe extern "C" fn(*mut c_void) -> i32,
-    /// Called once, when `run` cannot be called again.
+    /// Called once, when `run` can no longer be called.
     pub(super) release: unsafe extern "C" fn(*mut c_void),
     /// The address of the data.
     pub(super) data: usize,
-    /// The bytes that it may touch, if the program declares them.
+    /// The ranges that it may access, if the program declares them.
     pub(super) declared: Option<Vec<Declared>>,
 }
 
 impl Drop for External {
     fn drop(&mut self) {
-        // On a thread of its own: the function may wait for locks, and this one may hold some.
+        // On a separate thread: the function may wait for locks, and this thread may hold some.
         static RELEASES: OnceLock<Mutex<Sender<Release>>> = OnceLock::new();
         let sender = RELEASES.get_or_init(|| {
             let (sender, receiver) = channel::<Release>();
@@ -82,13 +82,13 @@ struct Release {
 
 impl Release {
     fn call(self) {
-        // SAFETY: the library gave the function and its data for one such call, and this is the
-        // only one: it comes of a drop.
+        // SAFETY: the library provided the function and its data for one such call, and this is the
+        // only one: `drop` runs once.
         unsafe { (self.release)(ptr::with_exposed_provenance_mut(self.data)) }
     }
 }
 
-/// A point in a stream, once reached for ever.
+/// A point in a stream; once reached, it stays reached.
 #[derive(Debug, Default)]
 pub(super) struct Mark {
     is_done: AtomicBool,
@@ -96,25 +96,25 @@ pub(super) struct Mark {
 }
 
 impl Mark {
-    /// The stream is here.
+    /// Marks the point as reached.
     pub(super) fn reach(&self) {
         self.time.get_or_init(Instant::now);
         self.is_done.store(true, Ordering::SeqCst);
     }
 
-    /// True if the stream was here.
+    /// True if the point was reached.
     pub(super) fn is_done(&self) -> bool {
         self.is_done.load(Ordering::SeqCst)
     }
 
-    /// When the stream was here.
+    /// The time at which the point was reached.
     pub(super) fn time(&self) -> Option<Instant> {
         self.time.get().copied()
     }
 }
 
 impl Work {
-    /// The bytes that it may touch; `None` if they are not known.
+    /// The ranges that it may access; `None` if they are unknown.
     pub(super) fn touches(&self) -> Option<Vec<Declared>> {
         let one =
             |first: u64, bytes: usize, writes| Declared { first, bytes: bytes as u64, writes };
@@ -133,7 +133,7 @@ impl Work {
         }
     }
 
-    /// For reports.
+    /// Name for reports.
     pub(super) fn name(&self) -> &str {
         match self {
             Self::Nothing => "nothing",
@@ -143,7 +143,7 @@ impl Work {
         }
     }
 
-    /// Executes the operation. Holds no lock.
+    /// Executes the operation, without holding a lock.
     pub(super) fn execute(
         &self,
         memory: &Memory,
@@ -156,12 +156,12 @@ impl Work {
             Self::External(external) => return external.execute(),
             Self::Copy { to, from, bytes } => memory.copy(*to, *from, *bytes),
             Self::ToDevice { to, bytes } => {
-                // SAFETY: the source is as long as the copy.
+                // SAFETY: the source has the length of the copy.
                 unsafe { memory.write(*to, bytes.as_ptr(), bytes.len()) }
             }
             Self::ToHost { from, bytes } => {
                 let mut bytes = bytes.lock().unwrap_or_else(PoisonError::into_inner);
-                // SAFETY: the target is as long as the copy.
+                // SAFETY: the target has the length of the copy.
                 unsafe { memory.read(*from, bytes.as_mut_ptr(), bytes.len()) }
             }
         };
@@ -201,8 +201,8 @@ fn execute_kernel(
 
 impl External {
     fn execute(&self) -> Result<(), Broken> {
-        // SAFETY: the library vouches for function and data until `release` is called, which the
-        // drop of `self` does.
+        // SAFETY: the library guarantees function and data to be valid until `release` is called,
+        // by the drop of `self`.
         let code = unsafe { (self.run)(ptr::with_exposed_provenance_mut(self.data)) };
         let sentence = || Some(format!("{} failed", self.name));
         if code == 0 { Ok(()) } else { Err(Broken { code, sentence: sentence() }) }

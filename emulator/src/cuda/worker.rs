@@ -1,4 +1,4 @@
-//! Executes what the streams of a context hold, in an order that the seed decides.
+//! Executes the work in a context's streams, in an order determined by the seed.
 
 use std::sync::Arc;
 use std::thread;
@@ -12,32 +12,32 @@ use super::work::{Broken, Handle, Work};
 use crate::memory::Memory;
 use crate::random::Random;
 
-/// How long work may lie before the worker that is late begins it.
+/// Maximum time that work waits in the late schedule.
 const MAX_LATE: Duration = Duration::from_millis(1);
-/// One in so many choices holds a stream back.
+/// One in this many choices holds a stream back.
 const STARVES: usize = 64;
-/// A stream is held back for at most so many microseconds.
+/// Maximum time in microseconds for which a stream is held back.
 const MAX_STARVED: usize = 2000;
-/// One in so many choices lets other threads go first.
+/// One in this many choices yields to other threads.
 const YIELDS: usize = 16;
-/// Lets them for at most so many microseconds.
+/// Maximum time in microseconds of a yield.
 const MAX_YIELD: usize = 100;
 
-/// Work that may begin: the first of a stream, or a node of the graph there.
+/// Work that may begin: the first item of a stream, or a node of the graph there.
 #[derive(Debug, Clone, Copy)]
 struct Candidate {
     stream: Handle,
     node: Option<usize>,
-    /// When it was enqueued, and when the newest of its stream was.
+    /// When it was enqueued, and when the newest item of its stream was.
     first: u64,
     newest: u64,
 }
 
 enum Choice {
     Begin(Candidate),
-    /// Lets go of the lock for a while.
+    /// Releases the lock for this time.
     Yield(Duration),
-    /// Waits for a change, or as long.
+    /// Waits for a change, or for this time.
     Rest(Option<Duration>),
 }
 
@@ -67,7 +67,7 @@ fn work(handle: Handle, memory: &Arc<Memory>, settings: &'static Settings) {
                 drop(state);
                 let seed = random.next();
                 if matches!(*work, Work::External(_)) {
-                    // It may wait for another process: other streams go on meanwhile.
+                    // It may wait for another process: other streams can run meanwhile.
                     let memory = memory.clone();
                     let run = move || execute(handle, &work, candidate, &memory, (seed, settings));
                     thread::spawn(run);
@@ -93,7 +93,7 @@ fn execute(
     }
 }
 
-/// Chooses what begins next.
+/// Selects the work that begins next.
 fn choose(context: &mut Context, random: &mut Random) -> Choice {
     let now = Instant::now();
     let schedule = context.gpu.settings.schedule;
@@ -140,13 +140,13 @@ fn micros(count: usize) -> Duration {
     Duration::from_micros(count as u64)
 }
 
-/// Place of the least of a list that is not empty.
+/// Index of the minimum of a non-empty list.
 fn extreme<K: Ord>(list: &[Candidate], key: impl Fn(&Candidate) -> K) -> usize {
     (0..list.len()).min_by_key(|place| key(&list[*place])).unwrap_or(0)
 }
 
 impl Stream {
-    /// Adds what may begin.
+    /// Adds the work that may begin.
     fn candidates(&self, stream: Handle, list: &mut Vec<Candidate>) {
         let (Some(item), Some(newest)) = (self.queue.front(), self.queue.back()) else { return };
         let (first, newest) = (item.order, newest.order);
@@ -166,7 +166,7 @@ impl Stream {
     }
 }
 
-/// Begins what was chosen. `None` if nothing is left of it to execute.
+/// Begins the selected work. `None` if there is nothing left to execute.
 fn begin(context: &mut Context, candidate: Candidate) -> Option<Arc<Work>> {
     let stream = context.streams.get_mut(&candidate.stream)?;
     if let Some(node) = candidate.node {
@@ -183,7 +183,7 @@ fn begin(context: &mut Context, candidate: Candidate) -> Option<Arc<Work>> {
     }
 }
 
-/// Notes the end of what was begun.
+/// Notes the end of work.
 fn end(context: &mut Context, candidate: Candidate, done: Result<(), Broken>) {
     changed();
     if context.failed.is_some() {

@@ -36,7 +36,7 @@ impl Block<'_> {
         }
     }
 
-    /// Where each lane's bytes are, if they may be touched so.
+    /// Host addresses of each lane's bytes, if the access is valid.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     fn reach(
         &mut self,
@@ -88,7 +88,7 @@ impl Block<'_> {
         }
     }
 
-    /// Shared and local memory, and parameters.
+    /// Shared and local memory, and kernel parameters.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     pub(super) fn reach_near(
         &mut self,
@@ -126,7 +126,7 @@ impl Block<'_> {
         Ok(all)
     }
 
-    /// Where global bytes of one lane are, any number.
+    /// Host address of global bytes of one lane, of any length.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     pub(super) fn reach_one(
         &mut self,
@@ -175,7 +175,7 @@ impl Block<'_> {
         Ok(all)
     }
 
-    /// A window that holds these bytes.
+    /// A window that contains these bytes.
     fn window(
         &mut self,
         address: u64,
@@ -211,7 +211,7 @@ impl Block<'_> {
         Ok(self.windows.len() - 1)
     }
 
-    /// Checks that bytes that are read were written, and notes those that are.
+    /// Checks that bytes that are read have been written, and marks bytes that are written.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     fn note_global(
         &mut self,
@@ -274,8 +274,8 @@ impl Block<'_> {
             if access.element.is_double() {
                 let mut value: Doubles = [0; 32];
                 for lane in lanes(mask) {
-                    // SAFETY: `reach` has found all the lane's bytes in memory that lives as long
-                    // as the launch, at their alignment.
+                    // SAFETY: `reach` has checked that the lane's bytes are in memory that lives as
+                    // long as the launch, and aligned.
                     value[lane] = unsafe { read(from[lane].add(at), access.element) };
                 }
                 warp.put_double(reg, &value, mask);
@@ -291,7 +291,7 @@ impl Block<'_> {
         Ok(())
     }
 
-    /// Counts a load or store of shared or global memory, if that is asked for.
+    /// Counts a load or store of shared or global memory, if enabled.
     #[inline(always)]
     fn count(&mut self, warp: &Warp, access: &Access, mask: u32, [shared, global]: [Operation; 2]) {
         if self.counts.is_none() {
@@ -317,7 +317,7 @@ impl Block<'_> {
         }
     }
 
-    /// A parameter at a constant address: the same bytes for each lane.
+    /// A kernel parameter at a constant address: the same bytes for each lane.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     fn load_parameter(
         &mut self,
@@ -329,7 +329,7 @@ impl Block<'_> {
         let from = self.reach(warp, access, one, Touch::Read)?[mask.trailing_zeros() as usize];
         for member in 0..usize::from(access.count) {
             let at = member * access.element.bytes();
-            // SAFETY: `reach` has found the bytes among the parameters.
+            // SAFETY: `reach` has checked that the bytes are among the parameters.
             let value = unsafe { read(from.add(at), access.element) };
             if access.element.is_double() {
                 warp.put_double(access.registers[member], &[value; 32], mask);
@@ -375,7 +375,7 @@ impl Block<'_> {
         }
     }
 
-    /// One lane after another.
+    /// Processes one lane after another.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     pub(super) fn atomic(
         &mut self,
@@ -420,7 +420,7 @@ impl Block<'_> {
         Ok(())
     }
 
-    /// `ldmatrix`: each lane names a row of 16 bytes.
+    /// `ldmatrix`: each lane gives the address of a 16-byte row.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     pub(super) fn load_matrix(
         &mut self,
@@ -438,7 +438,7 @@ impl Block<'_> {
         for (m, reg) in registers.iter().enumerate() {
             let mut matrix = [[0u16; 8]; 8];
             for row in 0..8 {
-                // SAFETY: `reach_rows` has found 16 bytes for each row.
+                // SAFETY: `reach_rows` has checked 16 bytes for each row.
                 matrix[row] = unsafe { rows[8 * m + row].cast::<[u16; 8]>().read_unaligned() };
             }
             let mut value = [0; 32];
@@ -456,7 +456,7 @@ impl Block<'_> {
         Ok(())
     }
 
-    /// `cp.async` of some bytes, the last of which may be zeros. The bytes land now, or when the
+    /// `cp.async` of some bytes, optionally zero-filled at the end. The bytes land now, or when the
     /// lane waits for them.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     pub(super) fn copy_async(
@@ -481,7 +481,7 @@ impl Block<'_> {
         }
         let places = self.reach_near(warp, Where::Shared, &to, mask, whole, Touch::Begin)?;
         if let Some(counts) = &mut self.counts {
-            // Padding is not read.
+            // Zero-filled bytes are not read.
             let read = lanes(mask).filter(|lane| bytes[*lane] > 0).fold(0, |all, l| all | 1 << l);
             counts::add(counts, Operation::CopyToShared, &to, mask, whole);
             counts::add(counts, Operation::CopyFromGlobal, &from, read, whole);
@@ -494,12 +494,12 @@ impl Block<'_> {
             if count > 0 {
                 let read_only = races::Access::ReadOnly;
                 let source = self.reach_one(warp.pc, from[lane], lane, count, read_only)?;
-                // SAFETY: `reach_one` has found that many bytes.
+                // SAFETY: `reach_one` has checked this many bytes.
                 unsafe { source.copy_to(data.as_mut_ptr(), count) };
             }
             let has_landed = self.random.below(2) == 0;
             if has_landed {
-                // SAFETY: `reach_near` has found that many bytes.
+                // SAFETY: `reach_near` has checked this many bytes.
                 unsafe { places[lane].copy_from(data.as_ptr(), whole) };
             }
             let (lane, group, to) = (lane as u8, warp.groups[lane], to[lane] as usize);
@@ -508,7 +508,7 @@ impl Block<'_> {
         Ok(())
     }
 
-    /// Lets all copies of these lanes land, committed or not.
+    /// Completes all copies of these lanes, committed or not.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     pub(super) fn land_all(&mut self, warp: &mut Warp, mask: u32) -> Result<(), Trouble> {
         let groups = warp.groups;
@@ -518,7 +518,7 @@ impl Block<'_> {
         landed
     }
 
-    /// Lets copies land, but for a lane's last so many groups.
+    /// Completes copies, except a lane's last `but` groups.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     pub(super) fn land(&mut self, warp: &mut Warp, but: u32, mask: u32) -> Result<(), Trouble> {
         let (groups, index) = (warp.groups, warp.index);
@@ -539,7 +539,7 @@ impl Block<'_> {
         result
     }
 
-    /// Copies of a call's arguments or results, in the local memory of lanes.
+    /// Copies a call's arguments or results in the local memory of lanes.
     pub(super) fn copy_local(&self, warp: &mut Warp, copies: &[(u32, u32, u32)], mask: u32) {
         let local = self.launch.kernel.local_bytes as usize;
         for (to, from, bytes) in copies {
@@ -555,7 +555,7 @@ impl Block<'_> {
 /// The bytes may be read, at any alignment.
 #[inline(always)]
 unsafe fn read(from: *const u8, element: Element) -> u64 {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match element {
             Element::U8 => from.read().into(),
@@ -573,7 +573,7 @@ unsafe fn read(from: *const u8, element: Element) -> u64 {
 /// The bytes may be written, at any alignment.
 #[inline(always)]
 unsafe fn write(to: *mut u8, element: Element, value: u64) {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match element.bytes() {
             1 => to.write(value as u8),

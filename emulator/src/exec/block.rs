@@ -1,4 +1,4 @@
-//! A block: its warps take turns until the next barrier.
+//! A block: its warps run in turn until the next barrier.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::memory::{Allocation, Memory};
 use crate::ptx::program::{Op, Program, RESULT, Special};
 use crate::random::Random;
 
-/// Bytes that the launch may reach: those of an allocation, or what is declared of it.
+/// Bytes that the launch may access: those of an allocation, or the declared ranges.
 #[derive(Debug)]
 pub(super) struct Window {
     pub(super) first: u64,
@@ -28,7 +28,7 @@ pub(super) struct Window {
     pub(super) allocation: Arc<Allocation>,
 }
 
-/// Turns that end in nothing but waiting, after which nobody will go on.
+/// Turns without progress after which the block is considered hung.
 const MAX_IDLE: u32 = 1 << 14;
 
 /// Blocks of a launch, one at a time.
@@ -40,23 +40,24 @@ pub(super) struct Block<'a> {
     pub(super) random: Random,
     pub(super) shared: Shared,
     pub(super) races: Option<Races>,
-    /// Windows that the launch has reached, or all that are declared; by instruction the last one.
+    /// Windows accessed by the launch, or all declared ones; `hints` has each instruction's last
+    /// one.
     pub(super) windows: Vec<Window>,
     pub(super) hints: Vec<u32>,
     warps: Vec<Warp>,
-    /// By warp; empty if the program has none.
+    /// By warp; empty if the program has no wgmma.
     pub(super) products: Vec<Products>,
     pub(super) named: [Named; MAX_BARRIERS],
     pub(super) mbarriers: HashMap<usize, State>,
     pub(super) copies: Copies,
-    /// Turns since something went on.
+    /// Turns since the last progress.
     idle: u32,
     place: [u32; 3],
     pub(super) index: u32,
     instructions: u64,
-    /// Executions by instruction, if they are asked for.
+    /// Execution counts by instruction, if enabled.
     pub(super) counters: Vec<u64>,
-    /// Requests of warps, if they are to be counted.
+    /// Memory requests of warps, if counted.
     pub(super) counts: Option<Counts>,
 }
 
@@ -151,7 +152,7 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// A warp waits: a copy may land, which others may wait for.
+    /// A warp is waiting: completes a copy if there is one, for which others may be waiting.
     fn poll(&mut self, warp: &Warp) -> Result<(), Fault> {
         self.idle += 1;
         if self.land_bulk().map_err(|trouble| self.fault(warp, &trouble))? {
@@ -164,7 +165,7 @@ impl<'a> Block<'a> {
         Err(self.fault(warp, &Trouble { code: LAUNCH_TIMEOUT, text, lanes: warp.mask }))
     }
 
-    /// The block ends: nothing may still read its shared memory.
+    /// At the end of the block, no copy may still read its shared memory.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     fn end_copies(&mut self, warp: &Warp) -> Result<(), Fault> {
         if let Some((other, lane)) = self.copies.unread() {
@@ -176,7 +177,7 @@ impl<'a> Block<'a> {
         self.finish_bulk(0).map_err(|trouble| self.fault(warp, &trouble))
     }
 
-    /// All warps that have not ended are at a barrier.
+    /// All warps that have not exited are at a barrier.
     fn meet(&mut self, warps: &mut [Warp], waiting: &[usize]) -> Result<(), Fault> {
         self.shared.barrier();
         let any = waiting.iter().any(|at| warps[*at].vote.is_some_and(|(_, votes)| votes != 0));
@@ -196,7 +197,7 @@ impl<'a> Block<'a> {
         Ok(())
     }
 
-    /// A fault with its place.
+    /// Adds the location to an error.
     fn fault(&self, warp: &Warp, trouble: &Trouble) -> Fault {
         let at = warp.pc.min(self.program.steps.len() - 1);
         let step = &self.program.steps[at];
@@ -220,7 +221,7 @@ impl<'a> Block<'a> {
         Fault { code: trouble.code, sentence }
     }
 
-    /// Runs a warp for so many instructions, or until it waits or ends.
+    /// Runs a warp for up to `turn` instructions, or until it waits or exits.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     fn advance(&mut self, warp: &mut Warp, turn: u32) -> Result<Stop, Trouble> {
         let program = self.program;
@@ -300,7 +301,7 @@ impl<'a> Block<'a> {
         warp.pc += 1;
     }
 
-    /// Lanes return from a call, or end.
+    /// Lanes return from a call, or exit.
     fn end(&self, warp: &mut Warp, mask: u32) -> Result<(), Trouble> {
         let returning = lanes(mask).filter(|lane| warp.calls[*lane] != NO_CALL);
         let returning = returning.fold(0, |all, lane| all | 1 << lane);
@@ -329,7 +330,7 @@ impl<'a> Block<'a> {
         Ok(())
     }
 
-    /// Runs an instruction that reaches memory, or other lanes.
+    /// Runs an instruction that accesses memory or other lanes.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     fn other(&mut self, warp: &mut Warp, op: &Op, mask: u32) -> Result<(), Trouble> {
         match op {
@@ -406,7 +407,7 @@ impl<'a> Block<'a> {
     }
 }
 
-/// The windows of what is declared; all that is in use was found at the launch.
+/// The windows of the declared ranges; the launch has checked that they are allocated.
 fn declared(launch: &Launch, memory: &Memory) -> Vec<Window> {
     let window = |declared: &Declared| {
         let (allocation, _) = memory.find(declared.first, declared.bytes as usize)?;
@@ -421,7 +422,7 @@ fn products(program: &Program, warps: usize) -> Vec<Products> {
     (0..count).map(|_| Products::new(program.lengths.words)).collect()
 }
 
-/// An `.aligned` instruction is met by the whole warp.
+/// Checks that the entire warp executes an `.aligned` instruction.
 pub(super) fn all_here(warp: &Warp, mask: u32, wanted: u32) -> Result<(), Trouble> {
     if mask == wanted {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Bulk copies between global and shared memory (TMA), which end on their own time.
+//! Bulk copies between global and shared memory (TMA), which complete asynchronously.
 #![allow(unsafe_code)]
 
 use super::block::Block;
@@ -13,7 +13,7 @@ use crate::tensor_map::{TensorMap, WORDS};
 
 /// Bytes of a tensor map.
 const MAP_BYTES: usize = 8 * WORDS;
-/// Lines of a tile, and by line where it is in shared memory.
+/// Lines of a tile, each with its offset in shared memory.
 fn tile(map: &TensorMap, corner: &[i32]) -> Vec<Line> {
     let element = map.element() as i64;
     let bytes = i64::from(map.tile[0]) * element;
@@ -38,7 +38,7 @@ fn tile(map: &TensorMap, corner: &[i32]) -> Vec<Line> {
     lines
 }
 
-/// The bytes that elements outside of the tensor hold.
+/// The bytes of elements outside of the tensor.
 fn fill(map: &TensorMap) -> Vec<u8> {
     let nan = match map.kind {
         6 => 0x7fff_7fff_7fff_7fff_u64,
@@ -102,7 +102,7 @@ impl Block<'_> {
             None => {
                 let read = races::Access::Read;
                 let from = self.reach_one(warp.pc, at, lane, MAP_BYTES, read)?;
-                // SAFETY: `reach_one` has found that many bytes.
+                // SAFETY: `reach_one` has checked this many bytes.
                 unsafe { from.copy_to(bytes.as_mut_ptr(), MAP_BYTES) };
             }
         }
@@ -131,7 +131,7 @@ impl Block<'_> {
             }
             let (at, bytes) = (line.global + line.inside.start as u64, line.inside.len());
             let from = self.reach_one(warp.pc, at, lane, bytes, races::Access::Read)?;
-            // SAFETY: `reach_one` has found that many bytes, which the line has room for.
+            // SAFETY: `reach_one` has checked this many bytes, and they fit in the line.
             unsafe { from.copy_to(data[start + line.inside.start..].as_mut_ptr(), bytes) };
         }
         let mut pieces = Vec::with_capacity(places.len());
@@ -146,7 +146,7 @@ impl Block<'_> {
         Ok(())
     }
 
-    /// Lets one of the copies land; false if there is none.
+    /// Completes one of the copies; false if there is none.
     pub(super) fn land_bulk(&mut self) -> Result<bool, Trouble> {
         if self.copies.loads.is_empty() {
             return Ok(false);
@@ -205,7 +205,7 @@ impl Block<'_> {
             if bytes > 0 {
                 let to = self.reach_one(pc, at, store.lane, bytes, races::Access::Write)?;
                 let from = &data[start + line.inside.start..][..bytes];
-                // SAFETY: `reach_one` has found that many bytes.
+                // SAFETY: `reach_one` has checked this many bytes.
                 unsafe { to.copy_from(from.as_ptr(), bytes) };
             }
             start += line.bytes;
@@ -219,7 +219,7 @@ impl Block<'_> {
         }
     }
 
-    /// `cp.async.bulk.wait_group`, and with `.read`, until shared memory was read.
+    /// `cp.async.bulk.wait_group`; with `.read`, waits only until shared memory has been read.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     pub(super) fn wait_bulk(
         &mut self,
@@ -250,7 +250,7 @@ impl Block<'_> {
         Ok(())
     }
 
-    /// At the end of the block, all that was read is written.
+    /// At the end of the block, writes all data that has been read.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     pub(super) fn finish_bulk(&mut self, pc: usize) -> Result<(), Trouble> {
         for mut store in std::mem::take(&mut self.copies.stores) {

@@ -4,7 +4,7 @@ use super::warp::{Warp, lanes};
 use super::{LAUNCH_FAILED, Trouble, trouble};
 use crate::ptx::program::{Reg, Shuffle};
 
-/// Each lane names itself, and lanes that are here or have ended.
+/// Checks that each lane's mask contains the lane, and only lanes that are here or have exited.
 fn check_mask(warp: &Warp, named: &[u32; 32], mask: u32) -> Result<(), Trouble> {
     if mask == u32::MAX && *named == [u32::MAX; 32] {
         return Ok(());
@@ -56,7 +56,7 @@ pub(super) fn find_equal(
     Ok(())
 }
 
-/// `shfl.sync`, as the PTX ISA's text has it.
+/// `shfl.sync`, as specified in the PTX ISA.
 #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
 pub(super) fn shuffle(
     warp: &mut Warp,

@@ -1,13 +1,12 @@
-//! Requests of warps to memory and tensor cores, launch by launch.
+//! Memory and tensor core requests of warps, per launch.
 //!
-//! A request is one instruction of a warp in which a lane takes part. It is counted as NVIDIA's
-//! programming guide says; not verified on hardware.
+//! A request is one instruction of a warp in which a lane takes part. It is counted as described in
+//! NVIDIA's programming guide; not verified on hardware.
 //!
-//! - Shared memory has 32 banks of 4 bytes. A request of 16 bytes a lane is served a quarter of the
-//!   warp at a time, of 8 bytes half of it, of 4 bytes or less all of it. Such a part takes a pass
-//!   for each different word that its fullest bank is asked for. `ldmatrix` has a part for each 8x8
-//!   matrix.
-//! - Global memory is asked for the 32-byte sectors that the lanes touch.
+//! - Shared memory has 32 banks of 4 bytes. A request of 16 bytes per lane is served a quarter of
+//!   the warp at a time, of 8 bytes half of it, of 4 bytes or less all of it. Such a part takes one
+//!   pass per distinct word in its most loaded bank. `ldmatrix` has a part for each 8x8 matrix.
+//! - Global memory requests count the 32-byte sectors that the lanes access.
 
 use std::collections::BTreeSet;
 
@@ -20,16 +19,16 @@ const BANKS: usize = 32;
 const WORD: u64 = 4;
 const SECTOR: u64 = 32;
 
-/// The operation of a warp's instruction, in the order of a launch's counts.
+/// The operation of a warp's instruction, in the order of a launch's counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// A product of 16x16 and 16x8 values: 4096 FLOPs.
+    /// An MMA of 16x16 and 16x8 values: 4096 FLOPs.
     Mma,
     /// Up to four 8x8 matrices of half from shared memory.
     Ldmatrix,
-    /// 16 bytes a lane by an asynchronous copy: its writes to shared memory.
+    /// An asynchronous copy of 16 bytes per lane: its writes to shared memory.
     CopyToShared,
-    /// The same copy's reads of global memory; padding is not read.
+    /// The same copy's reads of global memory; zero-filled bytes are not read.
     CopyFromGlobal,
     /// A load from shared memory.
     LoadShared,
@@ -47,18 +46,18 @@ pub enum Operation {
 pub struct Requests {
     /// Number of requests.
     pub count: u64,
-    /// Bytes that lanes asked for.
+    /// Bytes requested by lanes.
     pub bytes: u64,
     /// Passes over the banks of shared memory, or 32-byte sectors of global memory.
     pub units: u64,
-    /// Units that would do: a pass for each part, sectors as full as can be.
+    /// Minimum number of units: one pass per part, sectors fully used.
     pub least: u64,
     /// Units of the worst request.
     pub worst: u64,
 }
 
 impl Requests {
-    /// Units over the least: 1 is perfect, 2 a two-way bank conflict in every request.
+    /// Units over the minimum: 1 is perfect, 2 a two-way bank conflict in every request.
     pub fn ratio(&self) -> f64 {
         self.units as f64 / self.least.max(1) as f64
     }
@@ -72,7 +71,7 @@ pub(crate) type Counts = [Requests; 8];
 pub(crate) struct Counted {
     pub(crate) kernel: String,
     pub(crate) grid: [u32; 3],
-    /// The bytes of all parameters, one behind the other.
+    /// The bytes of all parameters, concatenated.
     pub(crate) parameters: Vec<u8>,
     pub(crate) counts: Counts,
 }
@@ -86,12 +85,12 @@ impl Counted {
     }
 }
 
-/// Adds a request that reaches no memory.
+/// Adds a request without a memory access.
 pub(super) fn add_instruction(counts: &mut Counts, operation: Operation) {
     counts[operation as usize].count += 1;
 }
 
-/// Adds a request for `bytes` bytes a lane.
+/// Adds a request for `bytes` bytes per lane.
 pub(super) fn add(
     counts: &mut Counts,
     operation: Operation,
@@ -128,7 +127,7 @@ pub(super) fn add(
     requests.worst = requests.worst.max(units);
 }
 
-/// Passes over the banks for lanes that ask for so many words from these on.
+/// Passes over the banks for lanes that each access `words` words from these on.
 fn passes(lanes: impl Iterator<Item = u64>, words: u64) -> u64 {
     let asked: BTreeSet<u64> = lanes.flat_map(|first| first..first + words).collect();
     let mut banks = [0; BANKS];
@@ -140,7 +139,7 @@ fn passes(lanes: impl Iterator<Item = u64>, words: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Units and the least, of 32 lanes at multiples of a stride.
+    /// Units and their minimum, for 32 lanes at multiples of a stride.
     fn of(operation: Operation, bytes: usize, stride: u64) -> [u64; 2] {
         let mut counts = Counts::default();
         let addresses = std::array::from_fn(|lane| lane as u64 * stride);

@@ -1,4 +1,4 @@
-//! How often each instruction was executed, in a file at the end of the process.
+//! Counts how often each instruction was executed, and writes a file at process exit.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -18,7 +18,7 @@ type Count = (u64, Box<str>);
 /// By kernel and PTX line.
 static COUNTS: Mutex<BTreeMap<(String, u32), Count>> = Mutex::new(BTreeMap::new());
 
-/// Counters for a launch, by instruction; none if nobody asks.
+/// Counters for a launch, by instruction; empty if disabled.
 pub(super) fn counters(program: &Program) -> Vec<u64> {
     let is_wanted = env::var_os(FILE).is_some();
     if is_wanted { vec![0; program.steps.len()] } else { vec![] }

@@ -1,25 +1,25 @@
-//! Work that a block has under way: products, barriers, copies.
+//! Asynchronous work of a block: MMAs, barriers, copies.
 
 use super::{LAUNCH_FAILED, Trouble, trouble};
 
-/// How an instruction that may wait has ended.
+/// Outcome of an instruction that may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
     On,
-    /// It is executed again, after others.
+    /// It is executed again, after other warps have run.
     Again,
-    /// It is done, and others are to go on.
+    /// It is complete, but other warps run first.
     Later,
 }
 
-/// Values of k in one product.
+/// Extent of k in one wgmma.
 pub(super) const DEPTH: usize = 16;
-/// A register that ordinary instructions have touched since the last `wgmma.fence`.
+/// Tag of a register accessed by ordinary instructions since the last `wgmma.fence`.
 pub(super) const ORDINARY: u16 = u16::MAX;
 
 pub(super) type Row = [u16; DEPTH];
 
-/// A product under way, with what its factors held when it began.
+/// A wgmma in flight, with its operands' values at the start.
 #[derive(Debug)]
 pub(super) struct Flying {
     /// Its instruction.
@@ -30,16 +30,16 @@ pub(super) struct Flying {
     pub(super) adds: bool,
     pub(super) a: Vec<Row>,
     pub(super) b: Vec<Row>,
-    /// A wait has found the factors unchanged: from then on they are not read.
+    /// A wait has found the operands unchanged: from then on they are not read.
     pub(super) is_read: bool,
 }
 
-/// Products that one warp has under way.
+/// The wgmmas that one warp has in flight.
 #[derive(Debug, Default)]
 pub(super) struct Products {
     pub(super) flying: Vec<Flying>,
     pub(super) committed: u32,
-    /// By register: [`ORDINARY`], or the columns of the products that touched it since the last
+    /// By register: [`ORDINARY`], or the columns of the wgmmas that accessed it since the last
     /// fence, or 0.
     pub(super) touched: Vec<u16>,
 }
@@ -56,13 +56,13 @@ impl Products {
     }
 }
 
-/// Rows of a factor in shared memory, as a descriptor states.
+/// Rows of an operand in shared memory, as given by a descriptor.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Source {
     pub(super) start: usize,
     pub(super) leading: usize,
     pub(super) stride: usize,
-    /// Bytes of a line that the swizzle crosses, 16 if none.
+    /// Bytes of a line covered by the swizzle, 16 if none.
     pub(super) line: usize,
     pub(super) transposed: bool,
     pub(super) first: usize,
@@ -86,8 +86,8 @@ impl Source {
         Ok(Self { start, leading, stride, line, transposed, first, rows })
     }
 
-    /// Where 16 bytes are: of a row's k, or transposed of a k's rows. CUTLASS has the layouts in
-    /// `cute/arch/mma_sm90_desc.hpp`.
+    /// Offset of 16 bytes: a part of a row's k, or, transposed, of a k's rows. The layouts are in
+    /// CUTLASS, `cute/arch/mma_sm90_desc.hpp`.
     pub(super) fn place(&self, line: usize, part: usize) -> usize {
         let Self { start, leading, stride, line: width, .. } = *self;
         let (group, within) = (line / 8, line % 8 * width);
@@ -104,7 +104,7 @@ impl Source {
         at ^ (at >> 7 & (width / 16 - 1)) << 4
     }
 
-    /// Line and part of each 16 bytes.
+    /// Line and part of each 16-byte piece.
     pub(super) fn pieces(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
         let (rows, lines) = (self.first..self.first + self.rows, 0..DEPTH);
         let (lines, parts) = match self.transposed {
@@ -115,25 +115,25 @@ impl Source {
     }
 }
 
-/// Arrivals, and bytes, that a phase may wait for (PTX ISA, "mbarrier").
+/// Maximum arrivals and bytes of a phase (PTX ISA, "mbarrier").
 pub(super) const MAX_COUNT: u32 = (1 << 20) - 1;
 /// One barrier.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct State {
     pub(super) count: u32,
     pub(super) pending: u32,
-    /// Bytes that are expected and not there, or there and not expected.
+    /// Bytes that are expected but not arrived, or arrived but not expected.
     pub(super) bytes: i64,
     pub(super) phase: u64,
-    /// The warp that initialised it, after how many barriers of any kind.
+    /// The warp that initialised it, and the number of barriers of any kind before.
     pub(super) maker: u32,
     pub(super) made: u64,
-    /// The asynchronous proxy sees it.
+    /// It is visible to the asynchronous proxy.
     pub(super) is_fenced: bool,
 }
 
 impl State {
-    /// Ends the phase if nothing is missing.
+    /// Ends the phase if nothing is pending.
     pub(super) fn settle(&mut self) -> bool {
         let is_complete = self.pending == 0 && self.bytes == 0;
         if is_complete {
@@ -168,13 +168,13 @@ pub(super) const MAX_BARRIERS: usize = 16;
 pub(super) struct Named {
     pub(super) arrived: u32,
     pub(super) expected: u32,
-    /// How often it was complete.
+    /// Number of completed phases.
     pub(super) rounds: u32,
 }
 
 pub(super) type Piece = [u8; 16];
 
-/// A line of a copy: where it is in global memory, and which of its bytes are inside.
+/// A line of a copy: its global address, and which of its bytes are inside the tensor.
 #[derive(Debug, Clone)]
 pub(super) struct Line {
     pub(super) global: u64,
@@ -182,7 +182,7 @@ pub(super) struct Line {
     pub(super) bytes: usize,
 }
 
-/// A copy to shared memory that has not landed.
+/// A copy to shared memory that has not completed.
 #[derive(Debug)]
 pub(super) struct Load {
     pub(super) warp: u32,
@@ -191,7 +191,7 @@ pub(super) struct Load {
     pub(super) pieces: Vec<(usize, Piece)>,
 }
 
-/// A copy to global memory that nobody has waited for.
+/// A copy to global memory that has not been waited for.
 #[derive(Debug)]
 pub(super) struct Store {
     pub(super) warp: u32,
@@ -208,7 +208,7 @@ pub(super) struct Store {
 pub(super) struct Copies {
     pub(super) loads: Vec<Load>,
     pub(super) stores: Vec<Store>,
-    /// Groups that each thread has committed.
+    /// Number of groups committed by each thread.
     pub(super) groups: Vec<u32>,
 }
 
@@ -220,7 +220,7 @@ impl Copies {
         self.groups.resize(threads, 0);
     }
 
-    /// A warp whose copies to global memory nobody has waited for.
+    /// A warp with copies to global memory that have not been waited for.
     pub(super) fn unread(&self) -> Option<(u32, usize)> {
         let left = self.stores.iter().find(|store| !store.is_read);
         left.map(|store| (store.warp, store.lane))

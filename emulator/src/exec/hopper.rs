@@ -1,4 +1,4 @@
-//! Hopper's fences, named barriers and elections, and matrices that are stored.
+//! Hopper's fences, named barriers, `elect` and `stmatrix`.
 #![allow(unsafe_code)]
 
 use super::block::{Block, all_here};
@@ -11,7 +11,7 @@ use crate::ptx::hopper::Hopper;
 use crate::ptx::program::{Place, Reg, SHARED_WINDOW, Where};
 
 impl Block<'_> {
-    /// One instruction of Hopper.
+    /// Executes one Hopper instruction.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     pub(super) fn hopper(
         &mut self,
@@ -68,7 +68,7 @@ impl Block<'_> {
         self.addresses(warp, &place.address).map(|address| address.wrapping_sub(window))
     }
 
-    /// `bar.sync` and `bar.arrive` of a part of the block: a warp counts 32 threads.
+    /// `bar.sync` and `bar.arrive` for a part of the block: a warp counts as 32 threads.
     fn named_barrier(
         &mut self,
         warp: &mut Warp,
@@ -116,7 +116,7 @@ impl Block<'_> {
         Ok(Progress::On)
     }
 
-    /// `stmatrix`: each lane names a row of 16 bytes.
+    /// `stmatrix`: each lane gives the address of a 16-byte row.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     fn store_matrix(
         &mut self,
@@ -134,7 +134,7 @@ impl Block<'_> {
                     let (g, t) = (lane / 4, 2 * (lane % 4) + i);
                     let (row, column) = if transposed { (t, g) } else { (g, t) };
                     let to = rows[8 * m + row].cast::<u16>().wrapping_add(column);
-                    // SAFETY: `reach_rows` has found 16 bytes for each row.
+                    // SAFETY: `reach_rows` has checked 16 bytes for each row.
                     unsafe { to.write_unaligned(half) };
                 }
             }
@@ -142,7 +142,7 @@ impl Block<'_> {
         Ok(())
     }
 
-    /// The rows of `ldmatrix` and `stmatrix`: those of the first eight lanes for each matrix.
+    /// The row addresses of `ldmatrix` and `stmatrix`: eight lanes for each matrix.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     pub(super) fn reach_rows(
         &mut self,

@@ -8,7 +8,7 @@ use super::{LAUNCH_FAILED, Trouble, trouble};
 use crate::ptx::hopper::{Mbarrier, Phase};
 use crate::ptx::program::Place;
 
-/// The bytes of a barrier hold this, so that a store to them is noticed.
+/// Stored in the bytes of a barrier, so that an overwrite is detected.
 const PATTERN: u64 = 0x6d62_6172_7269_6572;
 
 impl Block<'_> {
@@ -87,7 +87,7 @@ impl Block<'_> {
                 state.expect(bytes).and_then(|()| state.arrive(count))
             }
             Mbarrier::CopiesArrive(true) => state.arrive(1),
-            // Without `noinc` the arrival was added to those that the phase waits for.
+            // Without `noinc` the arrival was added to the phase's expected arrivals.
             Mbarrier::CopiesArrive(false) | Mbarrier::Init(_) | Mbarrier::Test(..) => Ok(false),
         };
         self.mbarriers.insert(at, state);
@@ -99,7 +99,7 @@ impl Block<'_> {
         Ok(())
     }
 
-    /// The barrier at an address, as a warp may use it.
+    /// The barrier at an address, checked for use by a warp.
     fn known(&self, warp: &Warp, address: u64, lane: usize) -> Result<State, Trouble> {
         let at = self.shared.place("a barrier", address, 8, 8, lane)?;
         let Some(state) = self.mbarriers.get(&at).copied() else {
@@ -122,7 +122,7 @@ impl Block<'_> {
         self.mbarriers.values_mut().for_each(|state| state.is_fenced = true);
     }
 
-    /// The barrier that a bulk copy will complete.
+    /// The barrier that a bulk copy will signal.
     pub(super) fn barrier_of_copy(
         &self,
         warp: &Warp,
@@ -137,7 +137,7 @@ impl Block<'_> {
         Ok(address as usize)
     }
 
-    /// Bytes have landed.
+    /// Notes that bytes have arrived.
     pub(super) fn complete_bytes(&mut self, at: usize, bytes: usize) -> Result<(), Trouble> {
         let Some(state) = self.mbarriers.get_mut(&at) else {
             let text = format!("a bulk copy ends at {at:#x}, where its barrier is no more");

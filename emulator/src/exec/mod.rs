@@ -1,5 +1,5 @@
 //! Executes launches: warp by warp, 32 lanes at once, with every access checked.
-// Loops over lanes, not iterators: what is inlined is compiled for the vectors of its caller.
+// Loops over lanes, not iterators: inlined code is vectorised for the features of its caller.
 #![allow(clippy::needless_range_loop)]
 
 mod access;
@@ -26,14 +26,14 @@ use crate::random::Random;
 use block::Block;
 pub(crate) use counts::{Counted, Counts};
 
-/// Warp instructions of a block, after which it does not end.
+/// Maximum warp instructions of a block; with more it is considered endless.
 const MAX_INSTRUCTIONS: u64 = 1 << 32;
 
-/// CUDA's numbers of errors.
+/// CUDA error codes.
 const ILLEGAL_ADDRESS: i32 = 700;
 const LAUNCH_TIMEOUT: i32 = 702;
 const MISALIGNED_ADDRESS: i32 = 716;
-/// The error for mistakes that CUDA would not notice, and this device refuses.
+/// The error for mistakes that CUDA would not detect, but this device rejects.
 const LAUNCH_FAILED: i32 = 719;
 
 /// One launch of a kernel.
@@ -44,13 +44,13 @@ pub(crate) struct Launch {
     pub(crate) block: [u32; 3],
     /// Bytes of dynamic shared memory.
     pub(crate) dynamic_shared: u32,
-    /// The parameters, laid out as the kernel's `parameters` say.
+    /// The parameters, in the layout of the kernel's `parameters`.
     pub(crate) parameters: Vec<u8>,
-    /// All that the kernel may touch, if the program declares it.
+    /// All ranges that the kernel may access, if the program declares them.
     pub(crate) declared: Option<Vec<Declared>>,
 }
 
-/// Bytes that a program declares for an operation.
+/// A byte range that a program declares for an operation.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Declared {
@@ -63,13 +63,13 @@ pub(crate) struct Declared {
 /// Why a launch failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
-    /// The driver's error number, such as 700 for an illegal address.
+    /// The driver's error code, such as 700 for an illegal address.
     pub(crate) code: i32,
-    /// The fault in words: kernel, PTX line, block, lanes.
+    /// The error message: kernel, PTX line, block, lanes.
     pub(crate) sentence: String,
 }
 
-/// A fault of some lanes, before its place is added.
+/// An error in some lanes, before its location is added.
 #[derive(Debug)]
 struct Trouble {
     code: i32,
@@ -81,12 +81,12 @@ fn trouble<T>(code: i32, lanes: u32, text: impl Into<String>) -> Result<T, Troub
     Err(Trouble { code, text: text.into(), lanes })
 }
 
-/// How tensor cores add.
+/// Accumulation in tensor cores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sums {
-    /// In fp32, rounded after each product.
+    /// In fp32, rounded after each multiply-add.
     Rounded,
-    /// So many products at once, cut off with so many bits beyond fp32's.
+    /// In groups of `group` terms, truncated with `bits` bits beyond fp32's.
     Cut { group: usize, bits: i32 },
 }
 
@@ -94,19 +94,19 @@ pub(crate) enum Sums {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Options {
     pub(crate) sums: Sums,
-    /// Shared bytes are watched for races and reads of what nobody wrote.
+    /// Checks shared memory for races and reads of unwritten bytes.
     pub(crate) watch_shared: bool,
-    /// Global bytes are watched for races between blocks.
+    /// Checks global memory for races between blocks.
     pub(crate) watch_global: bool,
-    /// Requests of warps to memory and tensor cores are counted.
+    /// Counts memory and tensor core requests of warps.
     pub(crate) count: bool,
 }
 
-/// Runs all blocks; their and their warps' order is drawn from `seed`. Returns the requests of
-/// warps, if they are to be counted.
+/// Runs all blocks; the order of blocks and warps is randomised by `seed`. Returns the requests of
+/// warps, if counted.
 ///
 /// # Errors
-/// The first fault, with its place.
+/// The first error, with its location.
 pub(crate) fn run(
     launch: &Launch,
     memory: &Memory,
@@ -117,7 +117,7 @@ pub(crate) fn run(
     assert!(is_supported(), "a module is loaded on no other processor");
     let mut random = Random::new(seed);
     let count = launch.grid.iter().map(|size| *size as usize).product::<usize>();
-    // All blocks once, by steps that have no factor in common with their number.
+    // Visits all blocks once, with a stride that is coprime to their number.
     let first = random.below(count);
     let mut step = 1 + random.below(count);
     while gcd(step, count) != 1 {
@@ -128,7 +128,7 @@ pub(crate) fn run(
         let index = ((first as u128 + i as u128 * step as u128) % count as u128) as usize;
         let [x, y, _] = launch.grid.map(|size| size as usize);
         let place = [index % x, index / x % y, index / x / y].map(|at| at as u32);
-        // SAFETY: the processor has the features, as was found above.
+        // SAFETY: the processor has the features, as checked above.
         #[allow(unsafe_code)]
         unsafe {
             block.run(place, index as u32)?

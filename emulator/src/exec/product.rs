@@ -1,5 +1,4 @@
-//! Products of a warpgroup (`wgmma`): factors in shared memory, sums in registers, in flight until
-//! they are waited for.
+//! `wgmma`: operands in shared memory, accumulators in registers, in flight until waited for.
 
 use super::block::Block;
 use super::flight::{DEPTH, Flying, ORDINARY, Progress, Row, Source};
@@ -34,7 +33,7 @@ impl Block<'_> {
         }
     }
 
-    /// The bytes of a factor. They are there, and the asynchronous proxy sees them.
+    /// The values of an operand, checked to be written and visible to the asynchronous proxy.
     fn factor(&mut self, warp: u32, source: &Source) -> Result<Vec<Row>, Trouble> {
         let mut rows = vec![[0; DEPTH]; source.rows];
         for (line, part) in source.pieces() {
@@ -54,7 +53,7 @@ impl Block<'_> {
         Ok(rows)
     }
 
-    /// `wgmma.mma_async`: the warp's 16 rows of 64.
+    /// `wgmma.mma_async`: this warp's 16 rows of the 64.
     pub(super) fn product(&mut self, warp: &Warp, product: &Product) -> Result<(), Trouble> {
         let index = warp.index as usize;
         if index / WARPS * WARPS + WARPS > self.products.len() {
@@ -94,7 +93,7 @@ impl Block<'_> {
         Ok(())
     }
 
-    /// Refuses registers that a fence or a wait is missing for.
+    /// Rejects registers with a missing fence or wait.
     fn check_registers(&self, index: usize, product: &Product) -> Result<(), Trouble> {
         let touched = &self.products[index].touched;
         let is_ready = |reg: &Reg| [0, product.columns as u16].contains(&touched[*reg as usize]);
@@ -106,7 +105,7 @@ impl Block<'_> {
             let text = "uses registers that were touched since the last wgmma.fence";
             return trouble(LAUNCH_FAILED, u32::MAX, text);
         }
-        // Sums follow sums; what else is in flight must be waited for.
+        // Same accumulators may be used by consecutive wgmmas; other uses of registers need a wait.
         let is_factor = matches!(product.a, Left::Registers(_));
         for other in self.flying(index) {
             let holds = |list: &[Reg], reg: &Reg| list.contains(reg);
@@ -128,7 +127,7 @@ impl Block<'_> {
         flying.iter().filter_map(|flying| self.product_of(flying.step))
     }
 
-    /// The left factor in registers, as `mma.m16n8k16` has it.
+    /// Operand A in registers, in the layout of `mma.m16n8k16`.
     fn fragments(&self, warp: &Warp, list: [Reg; 4]) -> Vec<Row> {
         let mut rows = vec![[0; DEPTH]; 16];
         for (r, reg) in list.iter().enumerate() {
@@ -140,7 +139,7 @@ impl Block<'_> {
         rows
     }
 
-    /// Registers of products that an ordinary instruction touches.
+    /// Notes wgmma registers that an ordinary instruction accesses.
     pub(super) fn touch_registers(&mut self, warp: &Warp, list: &[Reg]) -> Result<(), Trouble> {
         let index = warp.index as usize;
         let is_held = |product: &Product| {
@@ -168,7 +167,7 @@ impl Block<'_> {
         self.products[warp.index as usize].committed += 1;
     }
 
-    /// `wgmma.wait_group`: all warps of the group have come as far, so their factors are read.
+    /// `wgmma.wait_group`: once all warps of the warpgroup are there, their operands are read.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     pub(super) fn wait_products(&mut self, warp: &mut Warp, but: u32) -> Result<Progress, Trouble> {
         let index = warp.index as usize;

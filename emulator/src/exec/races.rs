@@ -1,24 +1,24 @@
-//! Global bytes that blocks of one launch touch: what one writes, another may not touch.
+//! Global bytes accessed by the blocks of a launch; one block may not access another's writes.
 
 use std::collections::HashMap;
 
 use super::{LAUNCH_FAILED, Trouble, trouble};
 
 const PAGE: u64 = 4096;
-/// In place of a block: more than one.
+/// Instead of a block: more than one.
 const SEVERAL: u32 = u32::MAX;
 
-/// Blocks, counted from 1, that touched a byte.
+/// Blocks, counted from 1, that accessed a byte.
 #[derive(Debug, Clone, Copy, Default)]
 struct Touched {
     writer: u32,
     reader: u32,
     is_atomic: bool,
-    /// Read through the cache that assumes nobody writes.
+    /// Read through the read-only cache.
     is_read_only: bool,
 }
 
-/// How bytes are touched.
+/// Kind of access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
     Read,
@@ -27,7 +27,7 @@ pub(super) enum Access {
     Atomic,
 }
 
-/// All bytes that a launch has touched.
+/// All bytes that a launch has accessed.
 #[derive(Debug, Default)]
 pub(super) struct Races(HashMap<u64, Box<[Touched]>>);
 

@@ -1,54 +1,54 @@
-//! Shared memory of a block: its bytes, and who has touched them since the last barrier.
+//! Shared memory of a block: its bytes, and the warps that accessed them since the last barrier.
 
 use super::{ILLEGAL_ADDRESS, LAUNCH_FAILED, MISALIGNED_ADDRESS, Trouble, trouble};
 use crate::ptx::program::Program;
 
-/// The last access to a byte: the number of barriers until then, and a warp. Tags from after the
-/// last barrier are the greatest.
+/// The last access to a byte: the number of barriers before it, and a warp. Accesses after the last
+/// barrier have the largest tags.
 type Tag = u16;
 
 /// Bits of a tag's warp.
 const WARP_BITS: u32 = 7;
-/// In place of a warp: more than one.
+/// Instead of a warp: more than one.
 const SEVERAL: Tag = 32;
-/// Added to the warp: by atomics only.
+/// Added to the warp: only by atomics.
 const ATOMIC: Tag = 64;
-/// A copy still brings the byte.
+/// A copy to the byte is in flight.
 const IN_FLIGHT: Tag = Tag::MAX;
-/// In place of a tag: no access.
+/// Instead of a tag: no access.
 const NEVER: Tag = 0;
-/// Barriers are counted up to here.
+/// Maximum barrier count in a tag.
 const MAX_EPOCH: Tag = (1 << (16 - WARP_BITS)) - 2;
 
-/// How bytes are touched.
+/// Kind of access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Touch {
     Read,
     Write,
     Atomic,
-    /// A copy begins, whose bytes nobody may look at.
+    /// A copy begins; its bytes may not be accessed.
     Begin,
     /// The copy's lane has waited for it.
     Land,
-    /// A bulk copy has come.
+    /// A bulk copy has completed.
     LandBulk,
 }
 
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) bytes: Vec<u8>,
-    /// By byte; empty if nothing is watched.
+    /// By byte; empty if checks are off.
     written: Vec<Tag>,
     read: Vec<Tag>,
     epoch: Tag,
-    /// Barriers of any kind, of all blocks.
+    /// Barriers of any kind, over all blocks.
     pub(super) barriers: u64,
-    /// Barriers of a part of the warps order them: races between warps are not seen.
+    /// Warps are also ordered by barriers for a part of them: races between warps are not checked.
     is_partial: bool,
-    /// By byte, the thread counted from 1 that wrote it, and that has executed no proxy fence
-    /// since; empty if nothing reads by the asynchronous proxy.
+    /// By byte, the 1-based thread that wrote it without a proxy fence since; empty if the
+    /// asynchronous proxy is not used.
     unfenced: Vec<u16>,
-    /// By warp, what it wrote since its fence: places, lengths and lanes.
+    /// By warp, its writes since its fence: offsets, lengths and lanes.
     wrote: Vec<Vec<(u32, u8, u8)>>,
 }
 
@@ -67,7 +67,7 @@ impl Shared {
         }
     }
 
-    /// Begins a block: nothing is written.
+    /// Begins a block: no byte is written.
     pub(super) fn begin(&mut self) {
         self.barrier();
         self.bytes.fill(0xff);
@@ -76,7 +76,7 @@ impl Shared {
         self.wrote.iter_mut().for_each(Vec::clear);
     }
 
-    /// All warps have met.
+    /// All warps have reached a barrier.
     pub(super) fn barrier(&mut self) {
         self.barriers += 1;
         if self.epoch == MAX_EPOCH {
@@ -89,7 +89,7 @@ impl Shared {
         self.epoch += 1;
     }
 
-    /// Where a lane's bytes at an address are, which must be inside, and aligned.
+    /// Offset of a lane's bytes at an address, which must be in range and aligned.
     #[inline(always)]
     pub(super) fn place(
         &self,
@@ -113,7 +113,7 @@ impl Shared {
         Ok(address as usize)
     }
 
-    /// Notes that a warp touches 1, 2, 4, 8 or 16 bytes, which are inside.
+    /// Notes that a warp accesses 1, 2, 4, 8 or 16 bytes, which are in range.
     #[inline(always)]
     pub(super) fn touch(
         &mut self,
@@ -142,7 +142,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Notes bytes that the asynchronous proxy does not see before a fence.
+    /// Marks bytes as invisible to the asynchronous proxy until a fence.
     #[cold]
     fn mark(&mut self, at: usize, bytes: usize, warp: u32, lane: usize, touch: Touch) {
         let thread = match touch {
@@ -157,7 +157,7 @@ impl Shared {
         tags.fill(thread);
     }
 
-    /// A fence of some lanes: of what they wrote, and what others wrote before the last barrier.
+    /// A fence of some lanes: covers their writes, and others' writes before the last barrier.
     pub(super) fn fence(&mut self, warp: u32, mask: u32) {
         let now = self.epoch << WARP_BITS;
         for (other, list) in self.wrote.iter_mut().enumerate() {
@@ -175,12 +175,12 @@ impl Shared {
         }
     }
 
-    /// True if the asynchronous proxy sees these bytes as they are.
+    /// True if these bytes are visible to the asynchronous proxy.
     pub(super) fn is_fenced(&self, at: usize, bytes: usize) -> bool {
         self.unfenced.get(at..at + bytes).is_none_or(|tags| tags.iter().all(|tag| *tag == 0))
     }
 
-    /// A read by the asynchronous proxy, for a warp, of bytes that are inside.
+    /// A read by the asynchronous proxy, for a warp, of bytes that are in range.
     pub(super) fn read_async(&mut self, at: usize, bytes: usize, warp: u32) -> Result<(), Trouble> {
         self.touch(at, bytes, warp, 0, Touch::Read)?;
         if self.is_fenced(at, bytes) {
@@ -191,7 +191,7 @@ impl Shared {
         trouble(LAUNCH_FAILED, 1, text)
     }
 
-    /// False, and nothing is noted, if the bytes may not be touched so.
+    /// Notes an access; returns false, and notes nothing, if it is invalid.
     #[inline(always)]
     fn note<const N: usize>(&mut self, at: usize, warp: u32, touch: Touch) -> bool {
         let now = self.epoch << WARP_BITS;
@@ -237,7 +237,7 @@ impl Shared {
         true
     }
 
-    /// The least tag of what is not ordered before now.
+    /// The smallest tag of accesses that are not ordered before now.
     #[inline(always)]
     fn since(&self) -> Tag {
         if self.is_partial { IN_FLIGHT } else { self.epoch << WARP_BITS }

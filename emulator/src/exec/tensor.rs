@@ -1,4 +1,4 @@
-//! Products of small matrices, as tensor cores make them.
+//! `mma` instructions.
 
 use super::Sums;
 use super::warp::Warp;
@@ -8,7 +8,7 @@ use crate::ptx::program::Reg;
 /// m16n8k16 of halves: d, a, b, c.
 #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
 pub(super) fn mma16(warp: &mut Warp, of: &[Reg; 14], sums: Sums) {
-    // Rows of `a`, and columns of `b`, as pairs of halves; four lanes hold eight of a row.
+    // Rows of `a`, and columns of `b`, as pairs of halves; four lanes hold eight pairs of a row.
     let (mut a_pairs, mut b_pairs) = ([[0u32; 8]; 16], [[0u32; 8]; 8]);
     for r in 0..4 {
         let words = warp.word(of[4 + r]);
@@ -42,7 +42,7 @@ pub(super) fn mma16(warp: &mut Warp, of: &[Reg; 14], sums: Sums) {
 #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
 pub(super) fn mma8(warp: &mut Warp, of: &[Reg; 14], sums: Sums) {
     let (mut a, mut b) = ([[0f32; 8]; 16], [[0f32; 8]; 8]);
-    // The low bits of an operand do not count.
+    // The low bits of an operand are ignored.
     let tf32 = |word: u32| f32::from_bits(word & !0x1fff);
     for r in 0..4 {
         let words = warp.word(of[4 + r]);
@@ -121,7 +121,7 @@ pub(super) fn scatter_halves(warp: &mut Warp, of: &[Reg; 14], d: &[[f32; 8]; 16]
     }
 }
 
-/// `d += a b`. A product of two operands is exact in fp32, so a fused step rounds as two do.
+/// `d += a b`. A product of two operands is exact in fp32, so an FMA rounds like multiply and add.
 #[inline(always)]
 pub(super) fn multiply<const K: usize>(
     a: &[[f32; K]; 16],
@@ -151,8 +151,8 @@ pub(super) fn multiply<const K: usize>(
     }
 }
 
-/// `c` and products, aligned to the largest of them, with some bits more than fp32 has, cut off
-/// there, added exactly, and cut off again to fp32. NaN and infinity pass through.
+/// `c` plus the terms, aligned to the largest of them, truncated at `bits` more bits than fp32 has,
+/// summed exactly, and truncated to fp32. NaN and infinity pass through.
 fn cut(products: &[f64], c: f32, bits: i32) -> f32 {
     let terms = || products.iter().copied().chain([f64::from(c)]);
     let plain: f64 = terms().sum();
@@ -160,7 +160,7 @@ fn cut(products: &[f64], c: f32, bits: i32) -> f32 {
     if !plain.is_finite() || largest == 0.0 {
         return plain as f32;
     }
-    // The exponent for which the largest is in [0.5, 1).
+    // The exponent at which the largest is in [0.5, 1).
     let exponent = ((largest.to_bits() >> 52) as i32 - 1022).max(-1000);
     let unit = 2f64.powi(exponent - 24 - bits);
     let sum = terms().map(|term| (term / unit).trunc()).sum::<f64>() * unit;

@@ -1,4 +1,4 @@
-//! A warp: its registers, and where its lanes are.
+//! A warp: its registers, and the program counters of its lanes.
 
 use std::ops::{Deref, DerefMut};
 
@@ -6,16 +6,16 @@ use crate::lanes::{Reg, Registers, Words};
 use crate::ptx::program::Program;
 use crate::random::Random;
 
-/// An asynchronous copy that has not landed.
+/// An asynchronous copy that has not completed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Copy16 {
     pub(super) lane: u8,
-    /// The lane's group that it belongs to.
+    /// The lane's group of the copy.
     pub(super) group: u32,
     pub(super) to: usize,
     pub(super) bytes: [u8; 16],
     pub(super) length: u8,
-    /// The bytes are there already; nobody may look.
+    /// The bytes have already arrived, but may not be read yet.
     pub(super) has_landed: bool,
 }
 
@@ -24,9 +24,9 @@ pub(super) struct Copy16 {
 pub(super) enum Stop {
     /// Its turn is over.
     Turn,
-    /// It waits for the block.
+    /// It waits at a barrier of the block.
     Barrier,
-    /// It waits for something that others do.
+    /// It waits for other warps or copies.
     Poll,
     End,
 }
@@ -35,28 +35,28 @@ pub(super) enum Stop {
 pub(super) struct Warp {
     pub(super) index: u32,
     pub(super) registers: Registers,
-    /// The group of lanes that runs, and its instruction.
+    /// The program counter of the running group of lanes.
     pub(super) pc: usize,
     pub(super) mask: u32,
-    /// The other groups.
+    /// The other groups: program counter and lanes.
     pub(super) others: Vec<(usize, u32)>,
-    /// Least instruction of the other groups.
+    /// Lowest program counter of the other groups.
     pub(super) next_other: usize,
-    /// Lanes that have not ended.
+    /// Lanes that have not exited.
     pub(super) alive: u32,
     pub(super) local: Vec<u8>,
-    /// Instruction of the call that each lane is in.
+    /// Call instruction that each lane is in.
     pub(super) calls: [u32; 32],
     pub(super) copies: Vec<Copy16>,
-    /// Groups of copies that each lane has committed.
+    /// Number of copy groups committed by each lane.
     pub(super) groups: Words,
-    /// A predicate that waits for the block's, and the lanes that are true.
+    /// A predicate that waits for the block's reduction, and the lanes in which it is true.
     pub(super) vote: Option<(Reg, u32)>,
-    /// The round of a named barrier that it waits for the end of.
+    /// The phase of a named barrier that it waits for.
     pub(super) round: Option<u32>,
 }
 
-/// In place of a call: none.
+/// Instead of a call: none.
 pub(super) const NO_CALL: u32 = u32::MAX;
 
 impl Warp {
@@ -78,7 +78,7 @@ impl Warp {
         }
     }
 
-    /// Begins a block with so many threads in this warp.
+    /// Begins a block with `threads` threads in this warp.
     pub(super) fn begin(&mut self, threads: u32, unset: &[Vec<Reg>; 3], random: &mut Random) {
         self.alive = if threads >= 32 { u32::MAX } else { (1 << threads) - 1 };
         (self.pc, self.mask) = (0, self.alive);
@@ -92,7 +92,7 @@ impl Warp {
         self.local.fill(0xff);
     }
 
-    /// Sets a group aside.
+    /// Adds a group to the others.
     pub(super) fn set_aside(&mut self, pc: usize, mask: u32) {
         match self.others.iter_mut().find(|(at, _)| *at == pc) {
             Some((_, lanes)) => *lanes |= mask,
@@ -101,7 +101,7 @@ impl Warp {
         self.next_other = self.next_other.min(pc);
     }
 
-    /// Runs the group that is behind the others: groups meet where control flow does.
+    /// Runs the group with the lowest program counter: groups reconverge where control flow does.
     pub(super) fn regroup(&mut self) {
         if self.mask != 0 {
             let (pc, mask) = (self.pc, self.mask);

@@ -6,8 +6,8 @@ use super::float;
 use super::forms::{Bits, Forms, Lane};
 use super::{MAX_REGISTERS, Reg, Registers, Words};
 
-/// Arithmetic with the carry flag: the opcode, its operands, what is added for the flag (`None`:
-/// the flag), whether it is written, and the sum without it. After a difference the flag is the
+/// Arithmetic with the carry flag: the opcode, its operands, the value added for the flag (`None`:
+/// the flag), whether it is written, and the sum without it. For a subtraction the flag is the
 /// carry of `a + !b + 1`, so its absence is the borrow.
 type Carry = (&'static str, &'static str, Option<u64>, bool, fn([u64; 3]) -> u64);
 
@@ -36,8 +36,8 @@ fn subtract([a, b, _]: [u64; 3]) -> u64 {
     a + low(!b)
 }
 
-/// Adds the instructions of integers of one width, whose number stands for `#`: its types with and
-/// without sign, and those of products.
+/// Adds the integer instructions of one width, which replaces `#`: its signed and unsigned types,
+/// and the types of multiplications.
 macro_rules! integers {
     ($forms:ident, $bits:literal, [$plain:ty, $signed:ty, $wide:ty, $wide_signed:ty]) => {
         let of = |opcodes: &str| opcodes.replace('#', stringify!($bits));
@@ -53,7 +53,7 @@ macro_rules! integers {
         $forms.two(&of("mul.hi.s#"), |a: $signed, b: $signed| {
             (<$wide_signed>::from(a) * <$wide_signed>::from(b) >> $bits) as $signed
         });
-        // PTX leaves a division by zero open; GPUs give all ones.
+        // Division by zero is unspecified in PTX; GPUs give all ones.
         let ones = <$plain>::MAX;
         $forms.two(&of("div.u#"), move |a: $plain, b: $plain| a.checked_div(b).unwrap_or(ones));
         $forms.two(&of("rem.u#"), move |a: $plain, b: $plain| a.checked_rem(b).unwrap_or(ones));
@@ -95,7 +95,7 @@ macro_rules! integers {
     };
 }
 
-/// The same of floats.
+/// The same for floats.
 macro_rules! floats {
     ($forms:ident, $bits:literal, $float:ty) => {
         let of = |opcodes: &str| opcodes.replace('#', stringify!($bits));
@@ -134,7 +134,7 @@ impl Forms {
         self.parts();
     }
 
-    /// Integers of 32 bits alone.
+    /// Only for 32-bit integers.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     fn words(&mut self) {
         self.one("brev.b32", u32::reverse_bits);
@@ -164,7 +164,7 @@ impl Forms {
         }
     }
 
-    /// Registers hold 16 bits with zeros above.
+    /// 16-bit values are zero-extended in their registers.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     fn halves(&mut self) {
         self.two("and.b16", |a: u16, b: u16| a & b);
@@ -194,7 +194,7 @@ impl Forms {
         self.test(&format!("setp.ge.{kind}"), |a: T, b: T| a >= b);
     }
 
-    /// Comparisons that also hold for what is no number, and those that ask for it alone.
+    /// Comparisons that are also true for NaN, and tests for NaN.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     #[allow(clippy::neg_cmp_op_on_partial_ord)]
     fn unordered<T: Lane + PartialOrd + 'static>(&mut self, kind: &str) {
@@ -210,8 +210,8 @@ impl Forms {
         self.test(&format!("setp.nan.{kind}"), |a: T, b: T| a.partial_cmp(&b).is_none());
     }
 
-    /// Conversions; one to integers saturates, and a NaN is 0. `s64.s32` takes the low half of a
-    /// register of 64 bits, as `s64.low`.
+    /// Conversions; to integers they saturate, and NaN gives 0. `s64.s32` takes the low half of a
+    /// 64-bit register, as `s64.low`.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     fn conversions(&mut self) {
         self.one("cvt.s64.s32", |a: i32| i64::from(a));
@@ -287,7 +287,7 @@ impl Forms {
         });
     }
 
-    /// Parts of registers, put together and taken apart.
+    /// Packs and unpacks parts of registers.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     fn parts(&mut self) {
         self.add("mov.b32", "w{hh}", |registers, r, mask| {
@@ -319,7 +319,7 @@ impl Forms {
     }
 }
 
-/// Takes lanes of one or the other.
+/// Selects between two registers, per lane.
 #[inline(always)]
 fn select_lanes<T: Bits>(registers: &mut Registers, r: &[Reg; MAX_REGISTERS], mask: u32) {
     let (a, mut value) = (T::get(registers, r[1]), *T::get(registers, r[2]));
@@ -330,7 +330,7 @@ fn select_lanes<T: Bits>(registers: &mut Registers, r: &[Reg; MAX_REGISTERS], ma
     T::put(registers, r[0], &value, mask);
 }
 
-/// The halves nearest to floats.
+/// Converts floats to halves, rounded to nearest.
 #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
 fn narrowed(words: &Words) -> [u16; 32] {
     let floats = words.map(f32::from_bits);
@@ -341,7 +341,7 @@ fn narrowed(words: &Words) -> [u16; 32] {
     value
 }
 
-/// `bfi`: the low bits of `a` at a place of `b`.
+/// `bfi`: inserts the low bits of `a` into `b`.
 fn insert(a: u64, b: u64, at: u32, length: u32, width: u32) -> u64 {
     let (at, length) = ((at & 0xff).min(width), (length & 0xff).min(width));
     let length = length.min(width - at);
@@ -352,7 +352,7 @@ fn insert(a: u64, b: u64, at: u32, length: u32, width: u32) -> u64 {
     b & !mask | a << at & mask
 }
 
-/// `prmt`, whose selector takes bytes, or their signs.
+/// `prmt`, whose selector selects bytes, or their signs.
 fn permute(a: u32, b: u32, selector: u32) -> u32 {
     let all = u64::from(a) | u64::from(b) << 32;
     (0..4).fold(0, |value, i| {

@@ -1,4 +1,4 @@
-//! Roundings and conversions that PTX defines to the bit.
+//! Roundings and conversions that PTX defines exactly.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::{
@@ -6,17 +6,16 @@ use std::arch::x86_64::{
 };
 use std::mem::transmute;
 
-/// The NaN that instructions make.
+/// The canonical NaN.
 const NAN: u32 = 0x7fff_ffff;
 
-/// A result's bits: NVIDIA's units make one NaN.
+/// A result's bits: NVIDIA GPUs return a canonical NaN.
 #[inline(always)]
 pub(crate) fn bits(value: f32) -> u32 {
     if value.is_nan() { NAN } else { value.to_bits() }
 }
 
-/// Makes the choice of one of two numbers: of equal ones by their signs, of a number and a NaN the
-/// number.
+/// Selects one of two numbers: equal ones by their signs, the number of a number and a NaN.
 macro_rules! choices {
     ($name:ident, $float:ident, $choose:ident, $both:tt) => {
         #[inline(always)]
@@ -39,7 +38,7 @@ choices!(max64, f64, max, &);
 pub(super) fn fma_down(a: f32, b: f32, c: f32) -> f32 {
     let near = a.mul_add(b, c);
     if !near.is_finite() {
-        // Beyond the largest number, rounding down stays at it.
+        // Beyond the largest finite number, rounding down stays at it.
         let is_overflow = near == f32::INFINITY && [a, b, c].iter().all(|x| x.is_finite());
         return if is_overflow { f32::MAX } else { near };
     }
@@ -66,27 +65,27 @@ pub(super) fn add_to_zero(a: f32, b: f32) -> f32 {
     }
 }
 
-/// The sum, and what rounding cut off.
+/// The sum, and its rounding error.
 fn two_sum(a: f64, b: f64) -> [f64; 2] {
     let sum = a + b;
     let of_b = sum - a;
     [sum, (a - (sum - of_b)) + (b - of_b)]
 }
 
-/// `2^x` with subnormal numbers as zero. The hardware's errs by up to two units in the last place;
-/// this one is rounded.
+/// `2^x` with subnormal numbers flushed to zero. The hardware's error is up to two units in the
+/// last place; this one is correctly rounded.
 pub(super) fn exp2(x: f32) -> f32 {
     let x = if x.is_subnormal() { 0.0 } else { x };
     let value = f64::from(x).exp2() as f32;
     if value.is_subnormal() { 0.0 } else { value }
 }
 
-/// Eleven bits of fraction and sign, ties away from zero.
+/// Rounded to 10 bits of fraction, ties away from zero.
 pub(super) fn tf32(x: f32) -> u32 {
     if x.is_nan() { NAN } else { (x.to_bits() + 0x1000) & !0x1fff }
 }
 
-/// Eight halves, from the front of a list.
+/// The first eight halves of a slice as floats.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) fn widen(halves: &[u16]) -> [f32; 8] {
     let mut eight = [0; 8];
@@ -95,7 +94,7 @@ pub(crate) fn widen(halves: &[u16]) -> [f32; 8] {
     unsafe { transmute::<__m256, [f32; 8]>(_mm256_cvtph_ps(transmute::<[u16; 8], __m128i>(eight))) }
 }
 
-/// Pairs of halves, the lower one first.
+/// Pairs of halves as floats, the lower half first.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) fn widen_pairs(pairs: &[u32; 8]) -> [f32; 16] {
     let mut halves = [0; 16];
@@ -108,7 +107,7 @@ pub(crate) fn widen_pairs(pairs: &[u32; 8]) -> [f32; 16] {
     wide
 }
 
-/// Eight floats from the front of a list, rounded to the nearest half.
+/// The first eight floats of a slice, rounded to the nearest half.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) fn narrow(floats: &[f32]) -> [u16; 8] {
     let mut eight = [0.0; 8];

@@ -1,5 +1,4 @@
-//! The table of instructions on registers: each states the types of its operands and a function of
-//! one lane.
+//! The table of register instructions: each entry has its operand types and a per-lane function.
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
@@ -8,7 +7,7 @@ use std::sync::LazyLock;
 
 use super::{Reg, Registers, float, is_supported};
 
-/// Registers of an instruction, at most.
+/// Maximum number of registers of an instruction.
 pub(crate) const MAX_REGISTERS: usize = 5;
 
 /// Runs an instruction for the lanes of a mask, on registers in the order of its operands.
@@ -16,8 +15,8 @@ type Run = dyn Fn(&mut Registers, &[Reg; MAX_REGISTERS], u32) + Send + Sync;
 
 /// One form of an instruction.
 pub(crate) struct Form {
-    /// The class of each operand: `w` and `d` are of 32 and 64 bits, `h` of 16 in a register of 32,
-    /// `p` is a predicate.
+    /// The class of each operand: `w` and `d` have 32 and 64 bits, `h` 16 in a 32-bit register, `p`
+    /// is a predicate.
     pub(crate) classes: Vec<u8>,
     run: Box<Run>,
 }
@@ -35,7 +34,7 @@ impl Debug for Form {
     }
 }
 
-/// Forms by opcode and outline.
+/// Forms by opcode and operand outline.
 static FORMS: LazyLock<HashMap<String, Form>> = LazyLock::new(|| {
     let mut forms = Forms::default();
     if is_supported() {
@@ -50,15 +49,15 @@ pub(crate) fn find(opcode: &str, outline: &str) -> Option<&'static Form> {
     FORMS.get(&format!("{opcode} {outline}"))
 }
 
-/// The outline of operands that are given by their classes: each as `x`, with the signs of lists
-/// and pairs between them; and the classes.
+/// The outline of operands given by their classes: each as `x`, with the punctuation of lists and
+/// pairs between them; and the classes.
 pub(crate) fn outline(operands: &str) -> (String, Vec<u8>) {
     let is_class = |c: char| c.is_ascii_lowercase();
     let outline = operands.chars().map(|c| if is_class(c) { 'x' } else { c }).collect();
     (outline, operands.bytes().filter(u8::is_ascii_lowercase).collect())
 }
 
-/// The bits of a value in a file of registers.
+/// A value in a register file.
 pub(super) trait Bits: Copy + Default + 'static {
     fn get(registers: &Registers, reg: Reg) -> &[Self; 32];
     fn put(registers: &mut Registers, reg: Reg, value: &[Self; 32], mask: u32);
@@ -126,7 +125,7 @@ lanes! {
     f64: u64, 'd', f64::from_bits, f64::to_bits;
 }
 
-/// A function that the table keeps.
+/// A function stored in the table.
 pub(super) trait Kept: Copy + Send + Sync + 'static {}
 
 impl<T: Copy + Send + Sync + 'static> Kept for T {}
@@ -134,8 +133,8 @@ impl<T: Copy + Send + Sync + 'static> Kept for T {}
 #[derive(Default)]
 pub(super) struct Forms(HashMap<String, Form>);
 
-/// Makes the methods that add an instruction of so many values; closures are compiled for the
-/// vectors of the function that they stand in.
+/// Defines the methods that add an instruction with a number of values; closures are vectorised for
+/// the features of the function that contains them.
 macro_rules! arities {
     ($($name:ident: $($value:ident $type:ident $at:literal),*;)*) => {
         $(#[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
@@ -179,7 +178,7 @@ impl Forms {
         });
     }
 
-    /// Adds an instruction by the classes of its operands, with signs of lists and pairs.
+    /// Adds an instruction by the classes of its operands, with the punctuation of lists and pairs.
     pub(super) fn add(
         &mut self,
         opcodes: &str,

@@ -1,5 +1,5 @@
-//! Registers of a warp, 32 lanes at once, and the instructions that need nothing else.
-// Loops over lanes, not iterators: what is inlined is compiled for the vectors of its caller.
+//! Registers of a warp, 32 lanes at once, and the instructions that access nothing else.
+// Loops over lanes, not iterators: inlined code is vectorised for the features of its caller.
 #![allow(clippy::needless_range_loop)]
 
 mod arithmetic;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::random::Random;
 pub(crate) use forms::{Form, MAX_REGISTERS, find, outline};
 
-/// A register's number in its file, or with [`CONSTANT`] that of a constant. Predicates have two
+/// A register's number in its file, or with [`CONSTANT`] a constant's number. Predicates have two
 /// constants, false and true.
 pub(crate) type Reg = u16;
 
@@ -21,7 +21,7 @@ pub(crate) const CONSTANT: Reg = 1 << 15;
 pub(crate) type Words = [u32; 32];
 pub(crate) type Doubles = [u64; 32];
 
-/// Constants of a program, once for each lane.
+/// Constants of a program, one copy per lane.
 #[derive(Debug, Default)]
 pub(crate) struct Constants {
     pub(crate) words: Vec<Words>,
@@ -47,7 +47,7 @@ pub(crate) struct Registers {
     constants: Arc<Constants>,
 }
 
-/// True if this processor has the vectors that instructions are compiled for.
+/// True if this processor has the vector features for which instructions are compiled.
 pub(crate) fn is_supported() -> bool {
     is_x86_feature_detected!("avx2")
         && is_x86_feature_detected!("fma")
@@ -65,8 +65,8 @@ impl Registers {
         }
     }
 
-    /// Fills predicates, words and doubles that are read unset with what is easily noticed: no
-    /// numbers as floats and halves, far away as integers.
+    /// Fills predicates, words and doubles that are read unset with conspicuous values: NaN as
+    /// floats and halves, large as integers.
     pub(crate) fn unset(&mut self, [predicates, words, doubles]: &[Vec<Reg>; 3], by: &mut Random) {
         for place in predicates {
             self.predicates[*place as usize] = by.next() as u32;
@@ -118,7 +118,7 @@ impl Registers {
 
     #[inline(always)]
     pub(crate) fn put_predicate(&mut self, reg: Reg, value: u32, mask: u32) {
-        // A destination that is a constant is one that nobody reads.
+        // A constant as the destination means that the result is unused.
         if reg & CONSTANT == 0 {
             let slot = &mut self.predicates[reg as usize];
             *slot = *slot & !mask | value & mask;

@@ -1,17 +1,17 @@
-//! An entry and the functions that it calls, as one list of instructions.
+//! An entry and the functions it calls, as one list of instructions.
 
 use super::parse::{Class, DYNAMIC, Function, Instruction, Operand, Parsed, Space, VARIABLE};
 
-/// The code of a kernel, with registers and local memory of all its functions apart.
+/// The code of a kernel, with separate registers and local memory for each of its functions.
 #[derive(Debug, Default)]
 pub(super) struct Flow {
     pub(super) body: Vec<Instruction>,
     pub(super) registers: Vec<Class>,
     pub(super) local_bytes: u32,
-    /// For each function that is called: its name, its first instruction, one behind its last,
-    /// and the places of its results and parameters.
+    /// For each called function: its name, its first instruction, one past its last, and the
+    /// offsets of its results and parameters.
     pub(super) called: Vec<Called>,
-    /// Module variables that it names.
+    /// Module variables used.
     pub(super) variables: Vec<usize>,
 }
 
@@ -36,10 +36,10 @@ pub(super) fn defines(opcode: &str) -> bool {
 }
 
 impl Flow {
-    /// Joins an entry with what it calls.
+    /// Joins an entry with the functions it calls.
     ///
     /// # Errors
-    /// A function or label that is not there; a function that calls another.
+    /// A missing function or label; a function that calls another.
     pub(super) fn of(parsed: &Parsed, entry: &Function) -> Result<Self, String> {
         let mut flow = Self::default();
         let shared = i64::from(entry.static_shared);
@@ -118,7 +118,7 @@ impl Flow {
         Ok(())
     }
 
-    /// Moves an operand from its function's numbers to those of the whole.
+    /// Renumbers an operand from its function's numbering to the kernel's.
     fn place(&mut self, operand: &mut Operand, registers: u32, local: i64, shared: i64) {
         match operand {
             Operand::Register(register) => *register += registers,
@@ -149,7 +149,7 @@ impl Flow {
         self.called.iter().find(|called| called.name == name)
     }
 
-    /// Where a thread may be after the instruction.
+    /// Instructions that may follow this one in a thread.
     pub(super) fn next(&self, at: usize) -> Vec<usize> {
         let instruction = &self.body[at];
         let mut next = Vec::new();

@@ -1,4 +1,4 @@
-//! Cuts PTX into words.
+//! Splits PTX into tokens.
 
 /// A literal.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -8,15 +8,15 @@ pub(super) enum Number {
     Single(u32),
     /// Bits of an `0d` literal.
     Double(u64),
-    /// A number with a point, in tenths: a version.
+    /// A number with a point, in tenths, for versions.
     Decimal(u32),
 }
 
 impl Number {
-    /// Its bits in a type of so many bytes.
+    /// Its bits in a type of this many bytes.
     ///
     /// # Errors
-    /// A literal of a float of another size.
+    /// A float literal of another size.
     pub(super) fn bits(self, bytes: usize) -> Result<u64, String> {
         match (self, bytes) {
             (Self::Integer(value), 8) => Ok(value as u64),
@@ -43,10 +43,10 @@ pub(super) struct Token<'a> {
     pub(super) line: u32,
 }
 
-/// The words of a text.
+/// The tokens of a text.
 ///
 /// # Errors
-/// One sentence with the line of what is no word.
+/// A one-line message with the line of an invalid token.
 pub(super) fn lex(text: &str) -> Result<Vec<Token<'_>>, String> {
     let bytes = text.as_bytes();
     let (mut at, mut line) = (0, 1);

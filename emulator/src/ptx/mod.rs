@@ -1,4 +1,4 @@
-//! Reads PTX into kernels that the executor runs.
+//! Parses PTX into executable kernels.
 
 mod decode;
 mod flow;
@@ -17,13 +17,13 @@ use flow::Flow;
 use parse::Parsed;
 use program::Program;
 
-/// PTX newer than this is not read.
+/// The newest supported PTX version, times ten.
 const MAX_VERSION: u32 = 90;
 
 /// One parameter of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Parameter {
-    /// Place in the launch's parameter bytes.
+    /// Offset in the launch's parameter bytes.
     pub(crate) offset: usize,
     /// Length in bytes.
     pub(crate) bytes: usize,
@@ -40,7 +40,7 @@ pub(crate) struct Kernel {
     pub(crate) static_shared: u32,
     /// `.maxntid`, if given.
     pub(crate) max_block: Option<[u32; 3]>,
-    /// Bytes of local memory of a thread.
+    /// Bytes of local memory per thread.
     pub(crate) local_bytes: u32,
     pub(crate) program: Program,
 }
@@ -48,10 +48,10 @@ pub(crate) struct Kernel {
 /// The entries of a module by name.
 type Kernels = BTreeMap<String, Arc<Kernel>>;
 
-/// Texts that were read, and have no variables: GPUs of one process load the same modules.
+/// Parsed texts without variables: GPUs of one process load the same modules.
 static READ: LazyLock<Mutex<HashMap<String, Kernels>>> = LazyLock::new(Mutex::default);
 
-/// A loaded module; dropping it gives its variables' memory up.
+/// A loaded module; dropping it frees the memory of its variables.
 #[derive(Debug)]
 pub(crate) struct Module {
     kernels: Kernels,
@@ -60,10 +60,10 @@ pub(crate) struct Module {
 }
 
 impl Module {
-    /// Reads PTX, and puts its variables into device memory.
+    /// Parses PTX, and allocates its variables in device memory.
     ///
     /// # Errors
-    /// One sentence with the line of what is not understood.
+    /// A one-line message with the line that is not supported.
     pub(crate) fn load(text: &str, memory: &Arc<Memory>) -> Result<Self, String> {
         let read = || READ.lock().unwrap_or_else(PoisonError::into_inner);
         let known = read().get(text).cloned();
@@ -121,7 +121,7 @@ impl Module {
         let address =
             self.memory.allocate_variable(bytes.len()).ok_or("no memory for a variable")?;
         self.variables.push(address);
-        // SAFETY: the source is the whole of a slice.
+        // SAFETY: the source is an entire slice.
         unsafe { self.memory.write(address, bytes.as_ptr(), bytes.len()) };
         Ok(address)
     }

@@ -1,4 +1,4 @@
-//! Reads the text of a module: registers by number, variables by place, instructions in order.
+//! Parses the text of a module: registers by number, variables by offset, instructions in order.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ pub(super) enum Class {
     Double,
 }
 
-/// A state space with symbols of its own.
+/// A state space with its own symbols.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Space {
     Global,
@@ -47,7 +47,7 @@ pub(super) struct Instruction {
     pub(super) operands: Vec<Operand>,
     /// Line of the PTX.
     pub(super) line: u32,
-    /// Line of the CUDA source, if `.loc` names it; 0 if not.
+    /// Line of the CUDA source, from `.loc`; 0 if unknown.
     pub(super) source_line: u32,
 }
 
@@ -56,14 +56,14 @@ pub(super) struct Instruction {
 pub(super) struct Function {
     pub(super) name: String,
     pub(super) is_entry: bool,
-    /// Places and lengths of the parameters; those of a function lie in local memory.
+    /// Offsets and lengths of the parameters; in local memory for a function.
     pub(super) parameters: Vec<(i64, usize)>,
     pub(super) parameter_bytes: usize,
-    /// Places and lengths of what a function returns, in local memory.
+    /// Offsets and lengths of a function's results, in local memory.
     pub(super) results: Vec<(i64, usize)>,
     pub(super) registers: Vec<Class>,
     pub(super) body: Vec<Instruction>,
-    /// Instruction that each label is before.
+    /// Index of the instruction after each label.
     pub(super) labels: HashMap<String, usize>,
     pub(super) static_shared: u32,
     pub(super) local_bytes: u32,
@@ -71,8 +71,8 @@ pub(super) struct Function {
 }
 
 impl Function {
-    /// Ends a scope: its labels mean something in its instructions alone, and get names of their
-    /// own.
+    /// Ends a scope: its labels are visible only in its instructions, and are renamed to unique
+    /// names.
     fn close(&mut self, labels: HashMap<String, usize>, first: usize) {
         for instruction in &mut self.body[first..] {
             for operand in &mut instruction.operands {
@@ -87,24 +87,24 @@ impl Function {
     }
 }
 
-/// A variable of the module, as its bytes.
+/// A module variable, with its initial bytes.
 #[derive(Debug)]
 pub(super) struct Variable {
     pub(super) bytes: Vec<u8>,
 }
 
-/// A module as read. Places in global memory are indices of `variables`, shifted by 32.
+/// A parsed module. Addresses in global memory are indices into `variables`, shifted by 32.
 #[derive(Debug, Default)]
 pub(super) struct Parsed {
     pub(super) functions: Vec<Function>,
     pub(super) variables: Vec<Variable>,
     /// PTX version, times ten.
     pub(super) version: u32,
-    /// The first of the targets, such as `sm_80`.
+    /// The first target, such as `sm_80`.
     pub(super) target: String,
 }
 
-/// Shift of a variable's index in a place of global memory.
+/// Shift of a variable's index in a global address.
 pub(super) const VARIABLE: u32 = 32;
 
 struct Parser<'a> {
@@ -116,15 +116,15 @@ struct Parser<'a> {
     shared: HashMap<&'a str, (usize, usize)>,
     /// Bytes of shared memory that the function needs.
     static_shared: u32,
-    /// Scopes of a function: what names mean.
+    /// Nested scopes of a function: the operand of each name.
     scopes: Vec<HashMap<String, Operand>>,
     source_line: u32,
 }
 
-/// Reads a module.
+/// Parses a module.
 ///
 /// # Errors
-/// One sentence with the line.
+/// A one-line message with the line.
 pub(super) fn parse(text: &str) -> Result<Parsed, String> {
     let mut parser = Parser {
         tokens: lex(text)?,
@@ -193,7 +193,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// One item of the module.
+    /// Parses one item of the module.
     fn item(&mut self) -> Result<(), String> {
         let name = self.name()?;
         match name {
@@ -323,7 +323,7 @@ impl<'a> Parser<'a> {
             }
         }
         self.body(&mut function)?;
-        // Room for the dynamic part, at the alignment that the module declares for it.
+        // Space for the dynamic part, at the alignment that the module declares for it.
         let dynamic = self.shared.values().filter(|(_, bytes)| *bytes == 0);
         let align = dynamic.map(|(align, _)| *align as u32).fold(16, u32::max);
         function.static_shared = self.static_shared.next_multiple_of(align);
@@ -331,7 +331,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Parameters up to the closing bracket.
+    /// Parses parameters up to the closing bracket.
     fn parameters(&mut self, function: &mut Function) -> Result<Vec<(i64, usize)>, String> {
         let mut list = Vec::new();
         while !self.eat(')') {
@@ -533,7 +533,7 @@ impl<'a> Parser<'a> {
         }
         if let Some((align, bytes)) = self.shared.get(name) {
             if *bytes == 0 {
-                // Known when the function is complete.
+                // Resolved when the function is complete.
                 return Operand::Place(Space::Shared, DYNAMIC);
             }
             let offset = self.static_shared.next_multiple_of(*align as u32);
@@ -551,5 +551,5 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// The place of dynamic shared memory, until the static part is complete.
+/// Placeholder offset of dynamic shared memory, until the static part is complete.
 pub(super) const DYNAMIC: i64 = -1;

@@ -1,4 +1,4 @@
-//! Instructions as the executor runs them.
+//! Instructions as executed.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::hopper::Hopper;
 pub(crate) use super::operand::{Address, CONSTANT, Place, Reg};
 use crate::lanes::{Constants, Form, Lengths, MAX_REGISTERS};
 
-/// Generic addresses of shared memory begin here, below all of device memory.
+/// Generic addresses of shared memory begin here, below all device memory.
 pub(crate) const SHARED_WINDOW: u64 = 1 << 40;
 /// Generic addresses of local memory begin here.
 pub(crate) const LOCAL_WINDOW: u64 = 1 << 41;
@@ -23,18 +23,18 @@ pub(crate) enum Special {
     Lane,
 }
 
-/// Which memory an access reaches.
+/// The memory that an access refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Where {
     Global,
     Shared,
     Local,
     Parameter,
-    /// The address decides.
+    /// Determined by the address.
     Generic,
 }
 
-/// An element in memory and in its register.
+/// Type of an element in memory and of its register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Element {
     U8,
@@ -42,7 +42,7 @@ pub(crate) enum Element {
     U16,
     S16,
     B32,
-    /// 32 bits in a register of 64, without and with sign.
+    /// 32 bits in a 64-bit register, without and with sign.
     U32In64,
     S32In64,
     B64,
@@ -68,7 +68,7 @@ pub(crate) struct Access {
     pub(crate) space: Where,
     pub(crate) element: Element,
     pub(crate) count: u8,
-    /// Loaded through the cache that assumes nobody writes.
+    /// Loaded through the read-only cache.
     pub(crate) read_only: bool,
     pub(crate) address: Address,
     pub(crate) registers: [Reg; 4],
@@ -94,13 +94,13 @@ pub(crate) enum Shuffle {
     Index,
 }
 
-/// Marks a call's copy that is made at the return.
+/// Marks a call's copy that is done at the return.
 pub(crate) const RESULT: u32 = 1 << 31;
 
 /// One instruction. Destinations come first.
 #[derive(Debug, Clone)]
 pub(crate) enum Op {
-    /// An instruction that needs only registers.
+    /// An instruction that accesses only registers.
     Lanes(&'static Form, [Reg; MAX_REGISTERS]),
     Special(Reg, Special),
     Clock(Reg),
@@ -125,7 +125,7 @@ pub(crate) enum Op {
     WaitCopies(u32),
     WaitAllCopies,
     Hopper(Box<Hopper>),
-    /// An instruction that touches registers of products.
+    /// An instruction that accesses wgmma registers.
     Watched(Box<(Op, Box<[Reg]>)>),
     Branch(u32),
     /// Instruction, and copies of arguments and results in local memory: to, from, bytes.
@@ -150,11 +150,11 @@ pub(crate) struct Program {
     pub(crate) steps: Vec<Step>,
     pub(crate) opcodes: Vec<Box<str>>,
     pub(crate) lengths: Lengths,
-    /// Some instruction orders a part of a block's warps.
+    /// Some instruction orders only a part of a block's warps.
     pub(crate) is_partial: bool,
-    /// Some instruction reaches shared memory by the asynchronous proxy.
+    /// Some instruction accesses shared memory through the asynchronous proxy.
     pub(crate) is_async: bool,
-    /// Predicates, words and doubles that some path reads before it sets them.
+    /// Predicates, words and doubles that may be read before they are set.
     pub(crate) unset: [Vec<Reg>; 3],
     pub(crate) constants: Arc<Constants>,
 }

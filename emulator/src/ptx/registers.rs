@@ -1,15 +1,15 @@
-//! Gives virtual registers places in small files: a kernel of thousands needs some hundred at once.
+//! Register allocation: thousands of virtual registers share a few hundred physical ones.
 
 use super::flow::{Flow, defines};
 use super::parse::{Class, Instruction, Operand};
 use super::program::Reg;
 use crate::lanes::Lengths;
 
-/// Places by virtual register, and how many each file has.
+/// Physical register by virtual register, and the size of each file.
 pub(super) struct Places {
     pub(super) of: Vec<Reg>,
     pub(super) lengths: Lengths,
-    /// By class: places that some path reads before it sets them.
+    /// By class: registers that may be read before they are set.
     pub(super) unset: [Vec<Reg>; 3],
 }
 
@@ -42,7 +42,7 @@ fn is_product(instruction: &Instruction) -> bool {
     instruction.opcode.starts_with("wgmma.mma_async")
 }
 
-/// By register, whether a product holds it while it is in flight; empty without products.
+/// By register, whether a wgmma holds it while in flight; empty without wgmma.
 pub(super) fn of_products(flow: &Flow) -> Vec<bool> {
     let mut list = Vec::new();
     for instruction in flow.body.iter().filter(|instruction| is_product(instruction)) {
@@ -54,17 +54,17 @@ pub(super) fn of_products(flow: &Flow) -> Vec<bool> {
     list
 }
 
-/// Assigns places by the spans in which registers are live.
+/// Assigns registers by live ranges.
 pub(super) fn assign(flow: &Flow) -> Places {
     let (mut spans, at_entry) = spans(flow);
-    // A product writes its registers at any time: they have places of their own.
+    // A wgmma writes its registers at any time: they are not shared.
     for (register, _) in of_products(flow).iter().enumerate().filter(|(_, is_one)| **is_one) {
         spans[register] = Some((0, flow.body.len()));
     }
     let mut order: Vec<usize> = (0..spans.len()).filter(|r| spans[*r].is_some()).collect();
     order.sort_by_key(|register| spans[*register]);
     let mut of = vec![0; spans.len()];
-    // By class: free places, places in use with their ends, and how many there are.
+    // By class: free registers, registers in use with their ends, and their total number.
     let mut free: [Vec<Reg>; 3] = Default::default();
     let mut used: [Vec<(usize, Reg)>; 3] = Default::default();
     let mut count = [0; 3];
@@ -100,7 +100,7 @@ type Bits = Vec<u64>;
 /// First and last instruction at which a register is live; `None` if it is not used.
 type Span = Option<(usize, usize)>;
 
-/// The spans of all registers, and the registers that are live at the entry.
+/// The live ranges of all registers, and the registers that are live at the entry.
 fn spans(flow: &Flow) -> (Vec<Span>, impl Iterator<Item = usize>) {
     let starts = block_starts(flow);
     let words = flow.registers.len().div_ceil(64);
@@ -117,7 +117,7 @@ fn spans(flow: &Flow) -> (Vec<Span>, impl Iterator<Item = usize>) {
                     uses[block][word] |= bit;
                 }
             });
-            // A register that a guard may leave as it is stays live.
+            // A register that a guarded instruction may leave unchanged stays live.
             visit(instruction, |register, written| {
                 let (word, bit) = (register as usize / 64, 1 << (register % 64));
                 if !written {

@@ -1,5 +1,5 @@
-//! Launches, with the requests of their warps to memory and tensor cores, as
-//! `emulator/src/exec/counts.rs` counts them.
+//! Launches, with the memory and tensor core requests of their warps, as counted in
+//! `emulator/src/exec/counts.rs`.
 
 use device::Launch;
 use emulator::{Operation, Requests};
@@ -7,9 +7,9 @@ use emulator::{Operation, Requests};
 /// A launch that was counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counted {
-    /// Its kernel.
+    /// Its kernel name.
     pub kernel: String,
-    /// Its blocks.
+    /// Its grid, in blocks.
     pub grid: [u32; 3],
     pub(crate) parameters: Vec<u8>,
     pub(crate) requests: [Requests; 8],
@@ -21,7 +21,7 @@ impl Counted {
         self.requests[operation as usize]
     }
 
-    /// True if this is what came of the launch.
+    /// True if these are the counts of this launch.
     pub fn is_of(&self, launch: &Launch) -> bool {
         let bytes: Vec<u8> = launch.args.iter().flat_map(|arg| arg.bytes()).collect();
         self.kernel == launch.kernel && self.grid == launch.grid && bytes == self.parameters

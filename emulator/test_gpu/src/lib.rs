@@ -1,5 +1,5 @@
-//! A GPU for each test, in the test's own process: [`CudaDevice`] as it ships, on the driver for
-//! tests, which executes the shipped PTX.
+//! A GPU for each test, in the test's own process: the production [`CudaDevice`] on the emulated
+//! driver, which executes the shipped PTX.
 //!
 //! ```
 //! use device::Device;
@@ -8,10 +8,10 @@
 //! assert_eq!(device.gpu().multiprocessors, 108);
 //! ```
 //!
-//! The words are those of `docs/emulated-driver.md`: a model, and settings as in `DRIVER_SEED`.
-//! Streams, blocks and warps run in an order that the seed decides, as late and in as odd an order
-//! as streams and events allow; a launch may touch only the bytes that it declares; a captured
-//! graph in which two unordered operations touch the same bytes is refused without a run.
+//! The words are described in `docs/emulated-driver.md`: a model, and settings as in `DRIVER_SEED`.
+//! Streams, blocks and warps run in an order determined by the seed, as late and as unusual as
+//! streams and events allow; a launch may access only the bytes that it declares; a captured graph
+//! in which two unordered operations access the same bytes is rejected without a run.
 
 mod counted;
 mod library;
@@ -25,18 +25,18 @@ use device::{DeviceError, Ranks};
 pub use counted::Counted;
 pub use emulator::{Operation, Requests};
 
-/// Upper bound on the error of a sum on tensor cores, per product, in units of the root mean square
-/// of the sums: tensor cores truncate where fp32 rounds. The model of an A100 shows 7.0e-9 to
-/// 8.9e-9, for sums of 512 to 32,768.
+/// Upper bound on the error of tensor core sums, per term, in units of the root mean square of the
+/// sums: tensor cores truncate where fp32 rounds. The model of an A100 has 7.0e-9 to 8.9e-9, for
+/// sums of 512 to 32,768 terms.
 pub const CUT_PER_PRODUCT: f64 = 1e-8;
 
-/// A GPU that no other test uses.
+/// A GPU used by no other test.
 #[derive(Debug, Clone, Copy)]
 pub struct TestGpu {
     number: usize,
 }
 
-/// Objects of a GPU that were not given up.
+/// Objects of a GPU that have not been destroyed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Alive {
     /// Captured graphs.
@@ -52,8 +52,8 @@ pub fn open(words: &str) -> CudaDevice {
     TestGpu::new(words).open()
 }
 
-/// New GPUs whose sums meet. Each belongs to a thread of its own: a rank that reaches a sum waits
-/// for the others.
+/// New GPUs connected for all-reduce. Each needs its own thread: a rank in an all-reduce waits for
+/// the others.
 pub fn group(words: &str, count: usize) -> Vec<CudaDevice> {
     library::load();
     let id = nccl_id().unwrap_or_else(|e| panic!("{e}"));
@@ -90,7 +90,7 @@ impl TestGpu {
         self.try_open().unwrap_or_else(|e| panic!("{e}"))
     }
 
-    /// Its objects that are alive now.
+    /// Its objects that are currently alive.
     pub fn alive(self) -> Alive {
         library::alive(self.number)
     }

@@ -1,4 +1,4 @@
-//! The driver for tests, loaded into this process in place of NVIDIA's.
+//! The emulated driver, loaded into this process instead of NVIDIA's.
 #![allow(unsafe_code)]
 
 use std::env;
@@ -8,14 +8,14 @@ use std::slice;
 use std::sync::OnceLock;
 
 use device::cuda::nccl_variables;
-// Built for its dynamic library.
+// A dependency, so that its dynamic library is built.
 use emulator_nccl as _;
 use libloading::Library;
 
 use crate::counted::Counted;
 use crate::{Alive, Requests};
 
-/// The driver's functions for tests of its process.
+/// The emulated driver's functions for tests in its process.
 struct Functions {
     add: unsafe extern "C" fn(*const c_char) -> c_int,
     alive: unsafe extern "C" fn(c_int) -> RawAlive,
@@ -24,7 +24,7 @@ struct Functions {
 
 type Take = unsafe extern "C" fn(*mut c_void, &RawCounted);
 
-/// The mirror of the driver's `Alive`.
+/// Same layout as the driver's `Alive`.
 #[repr(C)]
 struct RawAlive {
     graphs: u64,
@@ -32,7 +32,7 @@ struct RawAlive {
     events: u64,
 }
 
-/// The mirror of the driver's `CountedLaunch`.
+/// Same layout as the driver's `CountedLaunch`.
 #[repr(C)]
 struct RawCounted {
     kernel: *const u8,
@@ -43,7 +43,7 @@ struct RawCounted {
     requests: [Requests; 8],
 }
 
-/// Loads the driver, once, and its NCCL.
+/// Loads the driver and its NCCL, once.
 pub(crate) fn load() {
     functions();
 }
@@ -52,8 +52,8 @@ fn functions() -> &'static Functions {
     static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
     FUNCTIONS.get_or_init(|| {
         for (name, value) in nccl_variables(true) {
-            // SAFETY: no C code of a test reads the environment, but the libraries that are loaded
-            // only below; Rust's own readers take a lock.
+            // SAFETY: no C code in a test reads the environment, except the libraries, which are
+            // loaded only below; Rust's own readers take a lock.
             unsafe { env::set_var(name, value) };
         }
         find().unwrap_or_else(|e| panic!("the driver for tests: {e}"))
@@ -63,8 +63,8 @@ fn functions() -> &'static Functions {
 fn find() -> Result<Functions, libloading::Error> {
     let open = |name: &str| {
         let path = Path::new(env!("LIBRARIES")).join(name);
-        // SAFETY: a library of this workspace, whose initialisers ask nothing of the process. It is
-        // found by its own name from now on: `libcuda.so`, `libnccl.so.2`. Both stay loaded.
+        // SAFETY: a library of this workspace, whose initialisers have no requirements. From now on
+        // it is found by its soname: `libcuda.so`, `libnccl.so.2`. Both stay loaded.
         let library = unsafe { Library::new(path) }?;
         Ok::<&Library, libloading::Error>(Box::leak(Box::new(library)))
     };
@@ -83,14 +83,14 @@ fn find() -> Result<Functions, libloading::Error> {
 /// Adds a GPU: its number.
 pub(crate) fn add(words: &str) -> usize {
     let text = CString::new(words).unwrap_or_default();
-    // SAFETY: the text ends with a zero.
+    // SAFETY: the text is NUL-terminated.
     let number = unsafe { (functions().add)(text.as_ptr()) };
     usize::try_from(number).unwrap_or_else(|_| panic!("no GPU of {words:?}"))
 }
 
-/// Objects that a GPU holds.
+/// Number of objects of a GPU that are alive.
 pub(crate) fn alive(gpu: usize) -> Alive {
-    // SAFETY: the function takes any number.
+    // SAFETY: the function accepts any number.
     let RawAlive { graphs, streams, events } = unsafe { (functions().alive)(gpu as c_int) };
     Alive { graphs, streams, events }
 }
@@ -103,9 +103,9 @@ pub(crate) fn take_counted(gpu: usize) -> Vec<Counted> {
     all
 }
 
-// SAFETY: only `take_counted` passes it on, with a list.
+// SAFETY: called only through `take_counted`, with a list.
 unsafe extern "C" fn take(list: *mut c_void, raw: &RawCounted) {
-    // SAFETY: the list is one; texts and parameters lie where the driver says during this call.
+    // SAFETY: the list is valid; texts and parameters are valid during this call.
     let (list, kernel, parameters) = unsafe {
         (
             &mut *list.cast::<Vec<Counted>>(),

@@ -1,5 +1,5 @@
-//! The CUDA device at work: copies, launches, events, capture and replay, pinned memory, and what
-//! the driver for tests holds it to.
+//! The CUDA device in use: copies, launches, events, capture and replay, pinned memory, and the
+//! checks of the emulated driver.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,7 +10,7 @@ use device::cuda::CudaDevice;
 use device::{Access, Arg, Device, DeviceError, DevicePtr, Launch, Pinned, Stream, Touch};
 use half::f16;
 
-/// Elements: some whole vectors of the kernel, and a rest.
+/// Elements: several full vectors of the kernel, and a tail.
 const LEN: usize = 8 * 256 * 3 + 5;
 const BYTES: usize = LEN * 2;
 
@@ -28,7 +28,7 @@ fn relu_mask(dy: DevicePtr, y: DevicePtr, g: DevicePtr) -> Launch {
         .len(LEN)
 }
 
-/// Three buffers on the device and what fills two of them.
+/// Three buffers on the device, and the contents of two of them.
 struct Work {
     device: CudaDevice,
     streams: [Stream; 2],
@@ -40,7 +40,7 @@ struct Work {
 
 impl Work {
     fn new(device: CudaDevice) -> Self {
-        // No capture may load a kernel: that comes before.
+        // Kernels cannot be loaded during capture, so this comes first.
         let loads = device.load_kernels(Some(&BTreeSet::from(["relu_mask_f16"])));
         assert!(loads.iter().all(|load| load.result.is_ok()), "{loads:?}");
         let streams = [device.stream().unwrap(), device.stream().unwrap()];
@@ -49,7 +49,7 @@ impl Work {
         Self { device, streams, dy, y, g, pinned }
     }
 
-    /// Gradients `scale`, `2 * scale` ..., and outputs of which every third is positive.
+    /// Gradients `scale`, `2 * scale` ..., and outputs with every third one positive.
     fn fill(&self, scale: f32) -> Vec<u8> {
         let dy = |i: usize| scale * (i % 100 + 1) as f32;
         let passes = |i: usize| i.is_multiple_of(3);
@@ -120,7 +120,7 @@ fn a_capture_refuses_a_wait_for_work_outside_of_it() {
     device.begin_capture(first).unwrap();
     let refused = device.wait(first, outside);
     assert!(matches!(refused, Err(DeviceError::NotCapturable(_))), "{refused:?}");
-    // The capture is spoilt or not, as the driver likes; the device goes on either way.
+    // The driver may or may not invalidate the capture; the device stays usable in both cases.
     let _ = device.end_capture(first);
     let expected = work.fill(3.0);
     work.submit().unwrap();
@@ -149,7 +149,7 @@ fn kernels_write_into_pinned_memory() {
     work.device.read_pinned(ring, 0, &mut bytes);
     assert!(bytes.iter().all(|byte| *byte == 0), "pinned memory begins as zeros");
     work.submit().unwrap();
-    // 16 bytes are the alignment that the kernel's vectors want.
+    // The kernel's vectors require an alignment of 16 bytes.
     let launch = relu_mask(work.dy, work.y, ring.device_ptr);
     work.device.launch(work.streams[0], &launch).unwrap();
     work.device.synchronize().unwrap();
@@ -191,7 +191,7 @@ fn time_passes_between_two_events() {
     assert!(ms > 0.0 && ms < 10_000.0, "{ms} ms");
 }
 
-/// A thread of the host fills the buffer in place; once its copy is done it is filled again.
+/// A host thread fills the buffer in place; once its copy is done it is filled again.
 #[test]
 fn a_pinned_buffer_is_filled_in_place_by_another_thread() {
     let device = test_gpu::open("A100");
@@ -236,7 +236,7 @@ fn threads_share_a_device() {
     });
 }
 
-/// An access beyond the bytes that a launch declares is a fault, inside of allocations too.
+/// An access outside the ranges that a launch declares is an error, even inside allocations.
 #[test]
 fn a_launch_touches_no_more_than_it_declares() {
     let fault = |change: fn(&mut Touch, usize)| {
@@ -263,7 +263,7 @@ fn a_launch_touches_no_more_than_it_declares() {
     assert!(outside.contains("declared bytes") && outside.contains("no allocation"), "{outside}");
 }
 
-/// Operations of a graph that race are refused when the capture ends, copies among them.
+/// Racing operations of a graph, including copies, are rejected when the capture ends.
 #[test]
 fn a_graph_whose_operations_race_is_refused() {
     let capture = |waits: bool| {
@@ -290,13 +290,13 @@ fn a_graph_whose_operations_race_is_refused() {
     assert!(refused.contains("`relu_mask_f16`") && refused.contains(&wanted), "{refused}");
 }
 
-/// A pinned buffer has an owner: until a copy has read it, writing it panics.
+/// A pinned buffer is owned: until a copy has read it, writing it panics.
 #[test]
 fn a_pinned_buffer_is_not_written_while_a_copy_reads_it() {
     let device = test_gpu::open("A100 SCHEDULE=late");
     let (stream, ptr) = (device.stream().unwrap(), device.alloc(1 << 20).unwrap());
     let mut buffer = device.pinned_buffer(1 << 20).unwrap();
-    // A copy may be done before this thread goes on.
+    // The copy may be done before this thread continues.
     let refused = (0..20).any(|_| {
         device.upload_from(stream, ptr, &buffer, 1 << 20).unwrap();
         catch_unwind(AssertUnwindSafe(|| buffer.as_mut()[0] = 1)).is_err()

@@ -1,5 +1,5 @@
-//! Sums as tensor cores make them: aligned and cut off, where fp32 rounds. Their error is the
-//! measurement behind [`CUT_PER_PRODUCT`].
+//! Sums on tensor cores: aligned and truncated, where fp32 rounds. Their error is the measurement
+//! behind [`CUT_PER_PRODUCT`].
 
 use device::Device;
 use kernels::Role;
@@ -9,13 +9,13 @@ use kernels::ops::layer::Layer;
 use kernels::ops::product::GradWeight;
 use test_gpu::CUT_PER_PRODUCT;
 
-/// Rows and columns of the product: one small tile.
+/// Rows and columns of the GEMM: one small tile.
 const SIDE: usize = 64;
 /// Lengths of the sums.
 const PRODUCTS: [usize; 2] = [512, 4_096];
 
-/// Worst error over the root mean square of the product of matrices of normal values: the gradient
-/// of a layer, whose longer sums are split.
+/// Maximum error over the root mean square of a GEMM of normal values: the gradient of a layer,
+/// whose longer sums use split-k.
 fn worst(settings: &str, k: usize) -> f64 {
     let inputs = [(Role::Activation, 3), (Role::Gradient, 4)]
         .map(|(role, seed)| normal(role, &[k, SIDE], seed, 1.0));
@@ -41,8 +41,8 @@ fn worst(settings: &str, k: usize) -> f64 {
     errors.fold(0.0, f64::max) / rms
 }
 
-/// The error of cutting grows with the length of the sum, beyond what rounding would show, and
-/// stays within [`CUT_PER_PRODUCT`].
+/// The truncation error grows with the length of the sum, faster than rounding errors, and stays
+/// within [`CUT_PER_PRODUCT`].
 #[test]
 fn what_cutting_costs_grows_with_the_length_of_the_sum() {
     let errors = PRODUCTS.map(|k| ["", "SUMS=a100"].map(|settings| worst(settings, k)));

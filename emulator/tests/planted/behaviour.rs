@@ -1,4 +1,4 @@
-//! Programs without a mistake: the order of work, captures, and failures that a test plants.
+//! Correct programs: the order of work, captures, and injected failures.
 
 use std::collections::BTreeSet;
 use std::ffi::c_void;
@@ -29,7 +29,7 @@ extern "C" fn release(_: *mut c_void) {
     RELEASES.fetch_add(1, Ordering::SeqCst);
 }
 
-/// Holds a stream, or a graph of it, until the gate opens.
+/// Blocks a stream, or a graph launched on it, until the gate opens.
 fn hold(stream: u64) {
     ok(driverEnqueue(stream, c"gate".as_ptr(), run, release, ptr::null_mut()));
 }
@@ -44,7 +44,7 @@ fn wait_for(counter: &AtomicU32, count: u32) {
     }
 }
 
-/// Two streams store to one place behind a gate, in 64 rounds: the numbers that were seen there.
+/// Two streams store to one address behind a gate, in 64 rounds: the values that were read.
 fn rounds(gpu: &Gpu, is_ordered: bool) -> Vec<u32> {
     let [gate, first, second] = [(); 3].map(|()| gpu.new_stream());
     let (memory, opened) = (gpu.alloc(4), gpu.event(2));
@@ -68,7 +68,7 @@ fn rounds(gpu: &Gpu, is_ordered: bool) -> Vec<u32> {
     seen.into_iter().collect()
 }
 
-/// A graph of two stores that nothing orders, launched 64 times: the numbers that were seen.
+/// A graph of two unordered stores, launched 64 times: the values that were read.
 fn graph_orders(gpu: &Gpu) -> Vec<u32> {
     let (memory, second) = (gpu.alloc(4), gpu.new_stream());
     gpu.begin();
@@ -106,7 +106,7 @@ pub(crate) const PROMISES: &[Plant] = &[
     }),
     promise("the late worker turns it around", &["DRIVER_SCHEDULE=late"], |gpu, _| {
         assert_eq!(rounds(gpu, false), [1]);
-        // It begins without a wait of the host.
+        // It begins although the host does not wait.
         let runs = RUNS.load(Ordering::SeqCst);
         hold(gpu.stream);
         wait_for(&RUNS, runs + 1);
@@ -120,7 +120,7 @@ pub(crate) const PROMISES: &[Plant] = &[
         ok(cuStreamWaitEvent(second, event, 0));
         let memory = gpu.alloc(4);
         gpu.put(memory, 7, second);
-        // A later record of an event changes no earlier wait for it.
+        // A later record of an event does not affect earlier waits for it.
         ok(cuEventRecord(event, gpu.new_stream()));
         ok(cuEventSynchronize(event));
         assert_eq!(cuStreamQuery(second), 600);
@@ -199,7 +199,7 @@ pub(crate) const PROMISES: &[Plant] = &[
         gpu.put(memory, 2, gpu.stream);
         thread::sleep(Duration::from_millis(20));
         assert_eq!(cuStreamQuery(gpu.stream), 600);
-        // The end of the process does not wait for it.
+        // Process exit does not wait for it.
         crate::report(&format!("{}0", crate::CODE));
         std::process::exit(0)
     }),

@@ -1,4 +1,4 @@
-//! Mistakes of programs with graphs: captures, and what a graph needs at its launch.
+//! Mistakes in programs with graphs: captures, and requirements at graph launch.
 
 use std::ptr;
 use std::thread;
@@ -7,8 +7,8 @@ use crate::Plant;
 use crate::cuda::*;
 use crate::host::{STALE, calls, fresh, release, run};
 
-/// Makes a call within a capture of the stream, or before it: its error number. A call that fails
-/// takes the capture with it.
+/// Makes a call during a capture of the stream, or before it: its error code. A call that fails
+/// invalidates the capture.
 fn within(gpu: &Gpu, is_wrong: bool, call: impl Fn() -> i32) -> i32 {
     let mut code = if is_wrong { 0 } else { call() };
     gpu.begin();
@@ -19,7 +19,7 @@ fn within(gpu: &Gpu, is_wrong: bool, call: impl Fn() -> i32) -> i32 {
     code
 }
 
-/// Calls on another thread, with the same context.
+/// Makes a call on another thread, with the same context.
 fn elsewhere(gpu: &Gpu, call: impl FnOnce() -> i32 + Send) -> i32 {
     let context = gpu.context;
     let call = move || {
@@ -29,7 +29,7 @@ fn elsewhere(gpu: &Gpu, call: impl FnOnce() -> i32 + Send) -> i32 {
     thread::scope(|scope| scope.spawn(call).join().expect("no panic"))
 }
 
-/// Makes a second stream part of the capture that begins.
+/// Adds a second stream to the capture that begins.
 fn forked(gpu: &Gpu) -> u64 {
     let second = gpu.new_stream();
     gpu.begin();
@@ -45,7 +45,7 @@ fn graph(gpu: &Gpu) -> (u64, u64) {
     (gpu.end(), memory)
 }
 
-/// An event that was recorded in a capture, which has ended, and again if nothing is wrong.
+/// An event that was recorded in a capture that has ended, and again outside if nothing is wrong.
 fn from_capture(gpu: &Gpu, is_wrong: bool) -> u64 {
     let event = gpu.event(2);
     gpu.begin();
@@ -216,7 +216,8 @@ pub(crate) const PLANTS: &[Plant] = &[
         }
         fresh(gpu.read(memory, 1) == [7])
     }),
-    // The fork of a capture stores to what the first stream copies, and only the join comes later.
+    // The forked stream stores to the source of the first stream's copy, and is joined only
+    // afterwards.
     calls("a graph without the edge to its copy", STALE, "", |gpu, wrong| {
         let (source, target) = (gpu.numbers(&[0]), gpu.alloc(4));
         let second = forked(gpu);
@@ -227,7 +228,7 @@ pub(crate) const PLANTS: &[Plant] = &[
         ok(cuMemcpyDtoDAsync_v2(target, source, 4, gpu.stream));
         gpu.order(second, gpu.stream);
         let exec = gpu.end();
-        // The order of a graph's nodes changes from launch to launch.
+        // The order of a graph's unordered nodes changes from launch to launch.
         let is_fresh = (0..16).all(|_| {
             ok(cuMemcpyHtoDAsync_v2(source, &0, 4, gpu.stream));
             ok(cuGraphLaunch(exec, gpu.stream));

@@ -1,22 +1,21 @@
-//! The driver's functions as C declares them, and what programs make of them.
+//! The driver's C functions, and helpers that programs use.
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_void};
 use std::ptr;
 
-// The functions are found in the library of this crate.
+// The functions are in the library of this crate.
 use emulator as _;
 
-/// A function of an operation of another library.
+/// A function of another library's operation.
 pub(crate) type Call<T> = unsafe extern "C" fn(*mut c_void) -> T;
 
-/// Declares functions of C that return an error number.
+/// Declares C functions that return an error code.
 macro_rules! functions {
     ($(fn $name:ident($($kind:ty),*);)*) => {
-        // SAFETY: the functions are the driver's, with the arguments that its documentation names.
-        // Tests give them places that they may write, and the driver checks handles and device
-        // addresses.
+        // SAFETY: these are the driver's functions, with the arguments in its documentation. Tests
+        // pass writable places, and the driver checks handles and device addresses.
         unsafe extern "C" {
             $(pub(crate) safe fn $name($(_: $kind),*) -> i32;)*
         }
@@ -93,7 +92,7 @@ pub(crate) fn ok(code: i32) {
     assert_eq!(code, 0);
 }
 
-/// A value that a function makes.
+/// The output value of a function.
 #[track_caller]
 pub(crate) fn made<T: Default>(make: impl FnOnce(&mut T) -> i32) -> T {
     let mut value = T::default();
@@ -101,16 +100,16 @@ pub(crate) fn made<T: Default>(make: impl FnOnce(&mut T) -> i32) -> T {
     value
 }
 
-/// An object, and the function that gives it up.
+/// An object, and the function that destroys it.
 type Object = (fn(u64) -> i32, u64);
 
-/// The first GPU, its context current on this thread, with a stream and a kernel. It gives up at
-/// its end what was made through it.
+/// The first GPU, its context current on this thread, with a stream and a kernel. At its end it
+/// destroys all objects created through it.
 pub(crate) struct Gpu {
     pub(crate) context: u64,
     pub(crate) stream: u64,
     pub(crate) module: u64,
-    /// Stores a number of 32 bits at an address.
+    /// Stores a 32-bit number at an address.
     pub(crate) store: u64,
     made: RefCell<Vec<Object>>,
 }
@@ -127,7 +126,7 @@ impl Gpu {
         gpu
     }
 
-    /// Gives everything up, the last object first; a device that has failed refuses.
+    /// Destroys all objects, the last one first; a failed device rejects this.
     pub(crate) fn close(self) {
         cuCtxSetCurrent(self.context);
         cuCtxSynchronize();
@@ -142,7 +141,7 @@ impl Gpu {
         object
     }
 
-    /// The program gives this object up itself.
+    /// Leaves the destruction of this object to the program.
     pub(crate) fn leave(&self, object: u64) -> u64 {
         self.made.borrow_mut().retain(|(_, other)| *other != object);
         object
@@ -153,7 +152,7 @@ impl Gpu {
         self.keep(|stream| cuStreamDestroy_v2(stream), made(|stream| cuStreamCreate(stream, 1)))
     }
 
-    /// An event; of flags, 2 is one without time.
+    /// An event; flag 2 disables timing.
     pub(crate) fn event(&self, flags: u32) -> u64 {
         self.keep(|event| cuEventDestroy_v2(event), made(|event| cuEventCreate(event, flags)))
     }
@@ -162,7 +161,7 @@ impl Gpu {
         self.keep(|at| cuMemFree_v2(at), made(|address| cuMemAlloc_v2(address, bytes)))
     }
 
-    /// Pinned memory of one number.
+    /// Pinned memory for one number.
     pub(crate) fn pinned(&self) -> *mut u32 {
         let mut host = ptr::null_mut();
         ok(cuMemHostAlloc(&mut host, 4, 0));
@@ -188,7 +187,7 @@ impl Gpu {
         memory
     }
 
-    /// Numbers of device memory, behind what the stream holds.
+    /// Numbers in device memory, after the stream's work.
     pub(crate) fn read(&self, memory: u64, count: usize) -> Vec<u32> {
         let mut numbers = vec![0; count];
         ok(cuMemcpyDtoHAsync_v2(numbers.as_mut_ptr(), memory, 4 * count, self.stream));
@@ -204,7 +203,7 @@ impl Gpu {
         ok(cuStreamBeginCapture_v2(self.stream, 1));
     }
 
-    /// Ends a capture: its graph, made ready.
+    /// Ends a capture: its instantiated graph.
     pub(crate) fn end(&self) -> u64 {
         let graph = made(|graph| cuStreamEndCapture(self.stream, graph));
         let exec = made(|exec| cuGraphInstantiateWithFlags(exec, graph, 0));
@@ -212,7 +211,7 @@ impl Gpu {
         self.keep(|exec| cuGraphExecDestroy(exec), exec)
     }
 
-    /// Ends a capture without a use for its graph: the error number.
+    /// Ends a capture and discards its graph: the error code.
     pub(crate) fn abandon(&self, stream: u64) -> i32 {
         let mut graph = 0;
         let code = cuStreamEndCapture(stream, &mut graph);
@@ -222,7 +221,7 @@ impl Gpu {
         code
     }
 
-    /// Lets `later` wait for what `first` holds now.
+    /// Orders later work of `later` after the work now in `first`.
     pub(crate) fn order(&self, first: u64, later: u64) {
         let event = self.event(2);
         ok(cuEventRecord(event, first));
@@ -235,7 +234,7 @@ pub(crate) fn function(module: u64) -> u64 {
     made(|function| cuModuleGetFunction(function, module, c"plant".as_ptr()))
 }
 
-/// Launches a kernel with parameters, each in 8 bytes of which it takes what it declares.
+/// Launches a kernel; each parameter is in 8 bytes, and the kernel reads its declared size.
 pub(crate) fn launch(
     function: u64,
     (blocks, threads, shared): (u32, u32, u32),

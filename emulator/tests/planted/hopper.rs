@@ -1,8 +1,8 @@
-//! Mistakes of kernels for Hopper: products in flight, barriers in memory, bulk copies.
+//! Mistakes in Hopper kernels: wgmmas in flight, mbarriers, bulk copies.
 
 use crate::kernels::kernels;
 
-/// A product of ones, 64 x 8 x 16, whose sums are stored.
+/// A wgmma of ones, 64 x 8 x 16, whose accumulators are stored.
 const PRODUCT: &str = "
     setp.ge.u32 %p1, %thread, <who:128>;
     @%p1 bra DONE;
@@ -29,7 +29,7 @@ const PRODUCT: &str = "
     wgmma.wait_group.sync.aligned <wait:0>;
     st.global.f32 [%mine], %f0;";
 
-/// Warps bring 512 bytes by a bulk copy, and wait for them at a barrier in memory.
+/// Warps load 512 bytes with a bulk copy, and wait for them at an mbarrier.
 const BULK: &str = "
     .shared .align 8 .b8 barrier[16];
     mov.u32 %r1, barrier;
@@ -52,7 +52,7 @@ const BULK: &str = "
     ld.shared.u32 %r2, [%slot];
     st.global.u32 [%mine], %r2;";
 
-/// A warp stores 512 bytes by a bulk copy.
+/// A warp stores 512 bytes with a bulk copy.
 const STORE: &str = "
     st.shared.v4.u32 [%row], {%thread, %thread, %thread, %thread};
     fence.proxy.async.shared::cta;

@@ -1,4 +1,4 @@
-//! Mistakes of programs: devices, memory, modules, launches, streams and events.
+//! Mistakes in programs: devices, memory, modules, launches, streams and events.
 #![allow(unsafe_code)]
 
 use std::ptr;
@@ -6,10 +6,10 @@ use std::ptr;
 use crate::cuda::*;
 use crate::{Plant, Program};
 
-/// The device ran work too late for a program that did not wait: no error number says so.
+/// The program did not wait and read old data, without any error code.
 pub(crate) const STALE: i32 = -1;
 
-/// The exit code of a program: 0 if it reads what it expects, else [`STALE`].
+/// The exit code of a program: 0 if it reads the expected data, else [`STALE`].
 pub(crate) fn fresh(is_fresh: bool) -> i32 {
     if is_fresh { 0 } else { STALE }
 }
@@ -23,7 +23,7 @@ fn shape(gpu: &Gpu, [blocks, threads]: [[u32; 3]; 2], shared: u32) -> i32 {
     cuLaunchKernel(gpu.store, gx, gy, gz, bx, by, bz, shared, gpu.stream, list, none)
 }
 
-/// Puts work on a second stream that should wait for the first one's: the number that it reads.
+/// Enqueues work on a second stream that should wait for the first one's: the number that it reads.
 fn second_stream(gpu: &Gpu, record: usize, waits: bool) -> i32 {
     let (second, done, memory) = (gpu.new_stream(), gpu.event(2), gpu.numbers(&[0]));
     if record == 0 {
@@ -57,9 +57,9 @@ const fn alone(name: &'static str, code: i32, says: &'static str, calls: fn(bool
 
 const ONE: [u32; 3] = [1; 3];
 
-/// Sets a variable of this process before the driver starts.
+/// Sets an environment variable of this process before the driver starts.
 fn set(name: &str, value: &str) {
-    // SAFETY: no other thread reads or writes variables yet.
+    // SAFETY: no other thread accesses the environment yet.
     unsafe { std::env::set_var(name, value) }
 }
 
@@ -170,7 +170,7 @@ pub(crate) const PLANTS: &[Plant] = &[
     }),
     calls("pinned memory changed before its copy", STALE, "", |gpu, wrong| {
         let (host, memory) = (gpu.pinned(), gpu.alloc(4));
-        // SAFETY: pinned memory of one number, and the copy is the driver's to delay.
+        // SAFETY: pinned memory for one number; the driver may delay the copy.
         unsafe { host.write(7) };
         ok(cuMemcpyHtoDAsync_v2(memory, host, 4, gpu.stream));
         if !wrong {
@@ -182,7 +182,7 @@ pub(crate) const PLANTS: &[Plant] = &[
     }),
     calls("pinned memory read before its copy", STALE, "", |gpu, wrong| {
         let (host, memory) = (gpu.pinned(), gpu.numbers(&[7]));
-        // SAFETY: pinned memory of one number, and the copy is the driver's to delay.
+        // SAFETY: pinned memory for one number; the driver may delay the copy.
         unsafe { host.write(0) };
         ok(cuMemcpyDtoHAsync_v2(host, memory, 4, gpu.stream));
         if !wrong {
@@ -316,7 +316,7 @@ const LEAKS: &str = "leak: 1 streams on GPU 0|leak: 1 events on GPU 0|leak: 1 gr
                      leak: 1 allocations of 100 bytes on GPU 0|\
                      leak: 1 pinned allocations of 4 bytes on GPU 0";
 
-/// Ends with the error that stands for its data.
+/// Returns the error code passed as its data.
 pub(crate) extern "C" fn run(data: *mut std::ffi::c_void) -> i32 {
     data.addr() as i32
 }

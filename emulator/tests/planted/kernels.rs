@@ -1,4 +1,4 @@
-//! Mistakes of kernels: addresses, data that nobody wrote, barriers, copies, and PTX text.
+//! Mistakes in kernels: addresses, unwritten data, barriers, copies, and PTX text.
 
 use std::env;
 use std::ffi::{CStr, CString};
@@ -8,22 +8,22 @@ use crate::cuda::*;
 use crate::maps::TENSOR;
 use crate::report;
 
-/// The numbers of the kernel's output. Its input holds 1024.
+/// Number of values in the kernel's output. Its input holds 1024.
 const COUNT: usize = 250;
 
-/// A kernel's body with places for mistakes, and how it is launched.
+/// A kernel body with placeholders for mistakes, and its launch parameters.
 #[derive(Clone, Copy)]
 pub(crate) struct Launch {
     pub(crate) blocks: u32,
     pub(crate) threads: u32,
-    /// Instructions. A place is `<NAME:TEXT>`, with the text that is right there.
+    /// Instructions. A placeholder is `<NAME:TEXT>`, with the correct text.
     pub(crate) body: &'static str,
-    /// The place of the mistake, and its text.
+    /// The placeholder of the mistake, and the incorrect text.
     pub(crate) wrong: [&'static str; 2],
 }
 
 impl Launch {
-    /// The error number that a program with this kernel meets.
+    /// The error code that a program with this kernel gets.
     pub(crate) fn run(self, gpu: &Gpu, is_wrong: bool) -> i32 {
         let (mut ptx, mut map) = (text_of(&self.filled(is_wrong)), vec![0; 16]);
         if env::var("DRIVER_GPUS").is_ok_and(|gpus| gpus == "H100") {
@@ -57,7 +57,7 @@ impl Launch {
     }
 }
 
-/// A kernel with names for what its body needs.
+/// A complete kernel with names for the values its body needs.
 pub(crate) fn text_of(body: &str) -> String {
     format!(
         "
@@ -100,11 +100,11 @@ DONE:
     )
 }
 
-/// Loads PTX. A refusal's log is added to the report.
+/// Loads PTX. The log of a rejection is added to the report.
 fn load(ptx: &str) -> Result<u64, ()> {
     let text = CString::new(ptx).expect("no zero");
     let (mut module, mut log) = (0, [0u8; 512]);
-    // The log of errors, and its bytes.
+    // The error log, and its size.
     let options = [5, 6];
     let mut values = [log.as_mut_ptr().cast(), ptr::without_provenance_mut(log.len())];
     let (image, list) = (text.as_ptr(), options.as_ptr());
@@ -116,8 +116,8 @@ fn load(ptx: &str) -> Result<u64, ()> {
     Err(())
 }
 
-/// Makes a table of kernels, by variables: name, blocks and threads, body, place and text of the
-/// mistake, error number, and what the report says.
+/// Defines a table of kernels, by variables: name, blocks and threads, body, place and text of the
+/// mistake, error code, and the expected report.
 macro_rules! kernels {
     ($([$variables:expr] $({ $name:literal, ($blocks:literal, $threads:literal), $body:expr,
         $place:literal = $wrong:literal, $code:literal, $says:literal })*)*) => {

@@ -1,7 +1,7 @@
-//! Mistakes that CUDA engineers make, planted as a program would make them: through the driver's C
-//! functions and PTX text. The driver must name each one, and must let its corrected twin pass.
+//! Typical mistakes of CUDA programs, made as a program would make them: through the driver's C
+//! functions and PTX text. The driver must report each one, and must accept the corrected program.
 //!
-//! An error of the device lasts as long as its process, so each plant runs in one of its own.
+//! A device error lasts as long as its process, so each mistake runs in a separate process.
 
 mod behaviour;
 mod captures;
@@ -30,20 +30,20 @@ struct Plant {
     /// The driver's variables, as `NAME=VALUE`.
     variables: &'static [&'static str],
     program: Program,
-    /// The error number that the program meets.
+    /// The error code that the program gets.
     code: i32,
-    /// Parts of the report, with `|` between them; empty if the driver says nothing.
+    /// Parts of the report, separated by `|`; empty if no report is expected.
     says: &'static str,
 }
 
-/// The program that holds the mistake.
+/// The program with the mistake.
 #[derive(Clone, Copy)]
 enum Program {
     /// A launch of one kernel.
     Kernel(kernels::Launch),
-    /// Calls, with the mistake if the argument says so.
+    /// Calls, with the mistake if the argument is true.
     Calls(fn(&Gpu, bool) -> i32),
-    /// The same, without a GPU that is open.
+    /// The same, without an open GPU.
     Alone(fn(bool) -> i32),
 }
 
@@ -63,21 +63,21 @@ impl Program {
     }
 }
 
-/// Set in the process of a plant: its name, behind `wrong ` or `right `.
+/// Set in the process of a mistake: its name, after `wrong ` or `right `.
 const CHILD: &str = "DRIVER_PLANTED_CHILD";
-/// Begins the line of the report with the error number that the program met.
+/// Prefix of the report line with the error code that the program got.
 const CODE: &str = "code: ";
-/// A process that takes longer hangs.
+/// A process that takes longer is considered hung.
 const MAX_TIME: Duration = Duration::from_secs(60);
 
-/// Mistakes of kernels, mistakes of hosts, and programs without one.
+/// Mistakes in kernels, mistakes on the host, and correct programs.
 const TABLES: [&[&[Plant]]; 3] = [
     &[kernels::PLANTS, hopper::PLANTS],
     &[host::PLANTS, captures::PLANTS, maps::FIELDS, maps::OLDER],
     &[behaviour::PROMISES, results::PROMISES],
 ];
 
-/// Runs a plant, adds its error number to the report, and ends the process.
+/// Runs a program, adds its error code to the report, and exits the process.
 fn child(task: &str) -> ! {
     thread::spawn(|| {
         thread::sleep(MAX_TIME);
@@ -98,7 +98,7 @@ fn report(line: &str) {
     file.write_all(format!("{line}\n").as_bytes()).expect("space");
 }
 
-/// The error number that a program met, if it came to its end, and the driver's findings.
+/// The error code that a program got, if it completed, and the driver's findings.
 fn process(plant: &Plant, is_wrong: bool, report: &Path) -> (Option<i32>, Vec<String>) {
     let mut command = Command::new(env::current_exe().expect("this test"));
     command.args(["mistakes_are_found", "--exact", "--nocapture", "--test-threads=1"]);
@@ -113,14 +113,14 @@ fn process(plant: &Plant, is_wrong: bool, report: &Path) -> (Option<i32>, Vec<St
     command.env(CHILD, format!("{which} {}", plant.name)).env("DRIVER_REPORT", report);
     command.output().expect("a process");
     let text = fs::read_to_string(report).unwrap_or_default();
-    // There is none if the process failed before it made one.
+    // It is missing if the process failed before creating it.
     let _ = fs::remove_file(report);
     let code = text.lines().find_map(|line| line.strip_prefix(CODE)?.parse().ok());
     let findings = text.lines().filter(|line| !line.starts_with(CODE));
     (code, findings.map(str::to_owned).collect())
 }
 
-/// Runs a plant and its twin: what is not as it must be.
+/// Runs a program and its corrected variant: returns the deviations.
 fn check(plant: &Plant, report: &Path) -> Vec<String> {
     let (code, findings) = process(plant, true, report);
     let is_found = |part: &str| findings.iter().any(|line| line.contains(part));
@@ -132,7 +132,7 @@ fn check(plant: &Plant, report: &Path) -> Vec<String> {
         let begins = line.starts_with("fault: kernel `plant`, PTX line ");
         begins && line.contains(", block [") && line.contains(", thread ")
     };
-    // A refusal has no place but its line.
+    // A rejection has only a line as its location.
     let is_executed = matches!(plant.program, Program::Kernel(_)) && plant.code != 218;
     let is_said = is_said && (!is_executed || findings.iter().any(has_place));
     let mut faults = vec![];
@@ -147,7 +147,7 @@ fn check(plant: &Plant, report: &Path) -> Vec<String> {
     faults
 }
 
-/// Checks all plants of some tables.
+/// Checks all programs of some tables.
 fn check_all(tables: &[&'static [Plant]]) {
     let plants: Vec<&Plant> = tables.iter().copied().flatten().collect();
     let (next, faults) = (AtomicUsize::new(0), Mutex::new(vec![]));
@@ -167,8 +167,8 @@ fn check_all(tables: &[&'static [Plant]]) {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// Each planted mistake of a host is met with the error number and the sentence of its table, and
-/// each corrected program passes without a word.
+/// Each host mistake gives the error code and message of its table, and each corrected program
+/// passes without findings.
 #[test]
 fn mistakes_are_found() {
     if let Ok(task) = env::var(CHILD) {
@@ -177,13 +177,13 @@ fn mistakes_are_found() {
     check_all(TABLES[1]);
 }
 
-/// The same for kernels, whose sentence names kernel, line, block and thread.
+/// The same for kernels, whose message contains kernel, line, block and thread.
 #[test]
 fn planted_faults_are_told_with_their_place() {
     check_all(TABLES[0]);
 }
 
-/// Programs without a mistake, in which the driver does what CUDA's documentation says.
+/// Correct programs, for which the driver behaves as in CUDA's documentation.
 #[test]
 fn programs_without_a_mistake_get_what_cuda_promises() {
     check_all(TABLES[2]);

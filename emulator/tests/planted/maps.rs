@@ -1,4 +1,4 @@
-//! Mistakes of programs with tensor maps.
+//! Mistakes in programs with tensor maps.
 
 use std::ptr;
 
@@ -7,7 +7,7 @@ use crate::cuda::{
 };
 use crate::{Plant, Program};
 
-/// A tensor of words, 3 x 5 x 40 with room between the rows and planes, in tiles of 2 x 4 x 16.
+/// A tensor of words, 3 x 5 x 40 with gaps between the rows and planes, in tiles of 2 x 4 x 16.
 #[derive(Clone, Copy)]
 pub(crate) struct Tensor {
     kind: i32,
@@ -19,7 +19,7 @@ pub(crate) struct Tensor {
     steps: [u32; 3],
     swizzle: i32,
     fill: i32,
-    /// Bytes from the map's place to the next multiple of 64.
+    /// Bytes from the map's address to the next multiple of 64.
     before: usize,
     has_steps: bool,
 }
@@ -38,7 +38,7 @@ pub(crate) const TENSOR: Tensor = Tensor {
     has_steps: true,
 };
 
-/// A place for a map and for one that is not aligned.
+/// Storage for a map, aligned or not.
 #[repr(align(64))]
 struct Place([u64; 24]);
 
@@ -79,7 +79,7 @@ const fn calls(name: &'static str, says: &'static str, calls: fn(&Gpu, bool) -> 
     Plant { name, variables: H100, program: Program::Calls(calls), code: 1, says }
 }
 
-/// Makes rows whose mistake is one field of the tensor.
+/// Defines rows whose mistake is one field of the tensor.
 macro_rules! tensors {
     ($($name:literal, $field:ident = $value:expr, $says:literal;)*) => {
         &[$(calls($name, $says, |_, is_wrong| {

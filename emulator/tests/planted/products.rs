@@ -1,15 +1,15 @@
-//! Products of warpgroups whose factors lie in every layout that a descriptor can state.
+//! wgmmas whose operands have each layout that a descriptor can express.
 
 use crate::cuda::Gpu;
 use crate::results::run;
 
-/// Bytes of the image of shared memory that hold the left factor; the right one follows.
+/// Bytes of operand A in the image of shared memory; operand B follows.
 const LEFT: usize = 8192;
-/// Behind the image, the left factor as registers of each thread.
+/// After the image, operand A as registers of each thread.
 const FRAGMENTS: usize = 16384;
 
-/// A product of 64 x 64 x 16; a left factor without a layout is in registers. A layout is the bytes
-/// of its swizzle's lines, and whether rows run along them.
+/// A wgmma of 64 x 64 x 16; without a layout operand A is in registers. A layout is the bytes of
+/// its swizzle's lines, and whether rows run along them.
 struct Case {
     left: Option<(usize, bool)>,
     right: (usize, bool),
@@ -17,7 +17,7 @@ struct Case {
     negated: [i32; 2],
 }
 
-/// A small whole number as f16 or bf16.
+/// A small integer as f16 or bf16.
 fn bits(value: i32, is_brain: bool) -> u16 {
     if is_brain {
         return ((value as f32).to_bits() >> 16) as u16;
@@ -30,23 +30,24 @@ fn bits(value: i32, is_brain: bool) -> u16 {
     sign | (exponent as u16 + 15) << 10 | (size << (10 - exponent)) as u16 & 0x3ff
 }
 
-/// Where element (row, k) of 64 x 16 is kept, and the bits of its descriptor but for the address.
+/// Offset of element (row, k) of 64 x 16, and the descriptor's bits without the address.
 fn layout((width, transposed): (usize, bool), row: usize, k: usize) -> (usize, u64) {
     let code = [(16, 0), (32, 3), (64, 2), (128, 1)].iter().find(|of| of.0 == width);
     let code: u64 = code.expect("a swizzle").1;
-    // Elements of a line, 8 lines of a group, and how far adjacent groups and lines are.
+    // Elements per line, 8 lines per group, and the distances of adjacent groups and lines.
     let (line, along) = if transposed { (k, row) } else { (row, k) };
     let (each, down) = (width / 2, 8 * width);
     let across = if transposed { 16 } else { 64 } / 8 * down;
     let at = line / 8 * down + line % 8 * width + along / each * across + along % each * 2;
     let swizzled = at ^ (at >> 7 & (width / 16 - 1)) << 4;
-    // Without a swizzle the stride leads along the rows, with one from a group to the next.
+    // Without a swizzle the leading offset is along the rows, the stride from one group to the
+    // next.
     let (leading, stride) = if transposed && width == 16 { (down, across) } else { (across, down) };
     (swizzled, (leading as u64 >> 4) << 16 | (stride as u64 >> 4) << 32 | code << 62)
 }
 
-/// A kernel that copies the image to shared memory, makes the product twice, of which the first
-/// takes no sums, and stores the sums of each thread.
+/// A kernel that copies the image to shared memory, runs the wgmma twice, the first time without
+/// accumulating, and stores the accumulators of each thread.
 fn kernel(case: &Case, [left, right]: [u64; 2], count: usize) -> String {
     let list = |name: &str, count| (0..count).map(|i| format!("%{name}{i}")).collect::<Vec<_>>();
     let (sums, fragment) = (list("s", count).join(", "), list("a", 4).join(", "));

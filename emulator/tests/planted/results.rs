@@ -1,11 +1,11 @@
-//! Results of instructions in corners where the kernels of the product never are.
+//! Results of instructions in corner cases that onegraph's kernels never reach.
 
 use crate::cuda::{Gpu, cuStreamSynchronize, function, launch, ok};
 use crate::kernels::text_of;
 use crate::maps::TENSOR;
 use crate::{Plant, Program};
 
-/// The results of a body that one block runs, with an address in `%from` and a tensor map.
+/// The results of a body run by one block, with an address in `%from` and a tensor map.
 pub(crate) fn run(
     gpu: &Gpu,
     body: &str,
@@ -25,7 +25,7 @@ pub(crate) fn run(
     gpu.read(results, count)
 }
 
-/// Instructions that make `%r9` of `%r8`, a value of `%r8`, and what comes of it.
+/// Instructions that compute `%r9` from `%r8`, a value of `%r8`, and the result.
 const WORDS: &[(&str, u32, u32)] = &[
     ("rem.s32 %r9, %r8, 4;", -7i32 as u32, -3i32 as u32),
     ("shr.s32 %r9, %r8, 40;", 1 << 31, u32::MAX),
@@ -41,7 +41,7 @@ const WORDS: &[(&str, u32, u32)] = &[
     ("shfl.sync.idx.b32 %r9|%p1, %thread, 5, 0x181f, -1;", 0, 5),
 ];
 
-/// The same of `%f9` and `%f8`.
+/// The same for `%f9` and `%f8`.
 const FLOATS: &[(&str, f32, u32)] = &[
     ("fma.rm.f32 %f9, %f8, 0f3F800000, 0f3F800000;", -1e-9, 0x3f7f_ffff),
     ("fma.rm.f32 %f9, %f8, 0f3F800000, 0f3F800000;", 1e-9, 0x3f80_0000),
@@ -74,7 +74,7 @@ fn instructions(gpu: &Gpu) {
     }
 }
 
-/// A tile whose corner lies outside of the tensor, in a swizzle of 64 bytes, read by its rule.
+/// A tile whose corner is outside of the tensor, in a swizzle of 64 bytes, read by its rule.
 fn tile_that_comes(gpu: &Gpu) {
     const BODY: &str = ".shared .align 8 .b8 gates[8]; mov.u32 %r1, gates;
         setp.ne.u32 %p1, %thread, 0; @%p1 bra READY;
@@ -102,7 +102,7 @@ fn tile_that_comes(gpu: &Gpu) {
     }
 }
 
-/// A tile that goes: nothing outside of the tensor is written.
+/// A stored tile: nothing outside of the tensor is written.
 fn tile_that_goes(gpu: &Gpu) {
     const BODY: &str = "add.s32 %r4, %thread, 1;
         st.shared.v4.u32 [%row], {%r4, %r4, %r4, %r4}; fence.proxy.async.shared::cta;
@@ -115,13 +115,13 @@ fn tile_that_goes(gpu: &Gpu) {
     for _ in 0..8 {
         run(gpu, BODY, 32, 0, 1, &map);
         let words = gpu.read(memory, 768);
-        // The corner; behind the row's 40 columns; the next row; behind the plane's five rows.
+        // The corner; after the row's 40 columns; the next row; after the plane's five rows.
         assert_eq!([676, 684, 720, 764].map(|at| words[at]), [1, 9, 5, 9]);
     }
 }
 
-/// One warp brings tiles through two stages, and four others add them up: barriers in memory say
-/// when a stage is full, and when it is empty.
+/// One warp loads tiles through two stages, and four others add them up: mbarriers signal when a
+/// stage is full, and when it is empty.
 fn pipeline(gpu: &Gpu) {
     const BODY: &str = ".shared .align 8 .b8 gates[32]; mov.u32 %r1, gates;
         setp.ne.u32 %p1, %thread, 0; @%p1 bra READY;
@@ -175,7 +175,7 @@ fn matrices(gpu: &Gpu) {
     }
 }
 
-/// The numbers from zero on.
+/// The numbers from 0 up to, but excluding, `end`.
 pub(crate) fn count(end: u32) -> Vec<u32> {
     (0..end).collect()
 }
@@ -190,7 +190,7 @@ const fn promise(name: &'static str, calls: fn(&Gpu, bool) -> i32) -> Plant {
     }
 }
 
-/// Makes rows of functions.
+/// Defines rows of functions.
 macro_rules! promises {
     ($($name:literal: $function:path;)*) => {
         &[$(promise($name, |gpu, _| {

@@ -1,4 +1,4 @@
-//! A driver of a few lines, with streams, graphs and memory of the process.
+//! A minimal stub driver, with streams, graphs and memory of the process.
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, RefCell};
@@ -12,16 +12,16 @@ use std::{ptr, thread};
 
 use emulator_nccl::*;
 
-/// A call that has not ended by then hangs.
+/// A call that has not returned after this time hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 static MEMORY: Mutex<BTreeMap<u64, u64>> = Mutex::new(BTreeMap::new());
 static STREAMS: Mutex<Vec<Sender<Job>>> = Mutex::new(vec![]);
-/// The first error that an operation ended with.
+/// The first error returned by an operation.
 pub(crate) static STICKY: AtomicI32 = AtomicI32::new(0);
-/// Calls stay inside until this is over.
+/// Calls block inside while this is set.
 pub(crate) static IS_SLOW: AtomicBool = AtomicBool::new(false);
-/// A call was inside.
+/// A call has been inside.
 pub(crate) static IS_INSIDE: AtomicBool = AtomicBool::new(false);
 thread_local! {
     /// The device of this thread's context.
@@ -36,15 +36,15 @@ struct Operation {
     data: usize,
 }
 
-/// Operations that may run again; released once the last run is over.
+/// Operations that may be replayed; released once the last run is over.
 #[derive(Default)]
 pub(crate) struct Graph(Vec<Operation>);
 
 impl Graph {
-    /// Releases the operations, and leaves them to be run.
+    /// Releases the operations, which can still be run.
     pub(crate) fn release(&self) {
         for operation in &self.0 {
-            // SAFETY: the library takes any number for data.
+            // SAFETY: the library accepts any number for data.
             unsafe { (operation.release)(ptr::without_provenance_mut(operation.data)) }
         }
     }
@@ -61,7 +61,7 @@ enum Job {
     Tell(Sender<()>),
 }
 
-/// A stream with a thread of its own.
+/// A stream with its own thread.
 #[derive(Clone, Copy)]
 pub(crate) struct Stream(usize);
 
@@ -89,7 +89,7 @@ impl Stream {
         self.send(Job::Run(graph.clone()));
     }
 
-    /// Hears once all work until now has ended.
+    /// Is notified once all work so far has ended.
     pub(crate) fn end(&self) -> Receiver<()> {
         let (sender, receiver) = channel();
         self.send(Job::Tell(sender));
@@ -106,7 +106,7 @@ impl Stream {
 }
 
 fn run(operation: &Operation) {
-    // SAFETY: the library takes any number for data.
+    // SAFETY: the library accepts any number for data.
     let code = unsafe { (operation.run)(ptr::without_provenance_mut(operation.data)) };
     let _ = STICKY.compare_exchange(0, code, Ordering::SeqCst, Ordering::SeqCst);
 }
@@ -145,7 +145,7 @@ extern "C" fn enqueue(
     0
 }
 
-// SAFETY: it reaches nothing.
+// SAFETY: it accesses no memory.
 unsafe extern "C" fn declare(_: *const Declared, _: usize) {}
 
 extern "C" fn address(device: u64, bytes: u64) -> *mut u8 {
@@ -169,19 +169,19 @@ extern "C" fn free(_: u64) -> c_int {
     0
 }
 
-/// Puts this driver in the place of the real one.
+/// Installs this driver in place of the emulated one.
 pub(crate) fn install() {
     use_driver(Driver { enqueue, declare, address, set_written, current_device, allocate, free });
 }
 
-/// Memory of the device for so many numbers, which are ones.
+/// Device memory for this many numbers, filled with ones.
 pub(crate) fn ones(count: usize) -> u64 {
     let at = Box::leak(vec![1f32; count].into_boxed_slice()).as_mut_ptr().expose_provenance();
     MEMORY.lock().unwrap().insert(at as u64, 4 * count as u64);
     at as u64
 }
 
-/// The device has this memory no more.
+/// Removes this memory from the device.
 pub(crate) fn forget(at: u64) {
     MEMORY.lock().unwrap().remove(&at);
 }

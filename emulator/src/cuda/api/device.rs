@@ -13,7 +13,7 @@ use crate::cuda::state::{Context, changed, current, lock, set_current};
 use crate::cuda::work::Handle;
 use crate::cuda::worker;
 
-/// Priorities of streams, as today's GPUs have them.
+/// Stream priority range, as on current GPUs.
 pub(super) const PRIORITIES: [c_int; 2] = [0, -5];
 
 fn gpu(device: c_int) -> Outcome<&'static Gpu> {
@@ -44,11 +44,11 @@ api! {
         Ok(())
     }
 
-    /// The sentence of an error, and what happened if it was the last one of this thread.
+    /// The description of an error, and the details if it was the last one of this thread.
     fn cuGetErrorString(code: c_int, text: Out<*const c_char>) {
         let found = texts(code);
         let with = |text: &'static CStr| match why(code) {
-            // It stays, as all texts do; a process has few errors.
+            // Leaked, like all texts; a process has few errors.
             Some(why) => CString::new(format!("{}: {why}", text.to_string_lossy()))
                 .map_or(text.as_ptr(), |text| text.into_raw().cast_const()),
             None => text.as_ptr(),
@@ -64,7 +64,7 @@ api! {
         found.map_or(Err(INVALID_VALUE.into()), |_| Ok(()))
     }
 
-    /// How many devices the process sees.
+    /// The number of devices visible to the process.
     fn cuDeviceGetCount(count: Out<c_int>) {
         count.put(models::count() as c_int)
     }
@@ -83,7 +83,7 @@ api! {
             return Err(misuse(INVALID_VALUE, "there is no place for the name"));
         }
         let count = model.name.len().min(length - 1);
-        // SAFETY: the caller gives a place of that length, and `count` and a zero fit.
+        // SAFETY: the caller provides a buffer of that length, and `count` bytes and a NUL fit.
         unsafe {
             name.cast::<u8>().copy_from_nonoverlapping(model.name.as_ptr(), count);
             name.add(count).write(0);
@@ -91,7 +91,7 @@ api! {
         Ok(())
     }
 
-    /// A number for each device.
+    /// The UUID of a device.
     fn cuDeviceGetUuid(uuid: Out<[u8; 16]>, device: c_int) {
         model(device)?;
         uuid.put([device as u8 + 1; 16])
@@ -108,7 +108,7 @@ api! {
         bytes.put(model(device)?.memory_bytes)
     }
 
-    /// Takes a reference to the primary context, which the first one makes.
+    /// Takes a reference to the primary context, which is created by the first one.
     fn cuDevicePrimaryCtxRetain(context: Out<Handle>, device: c_int) {
         let (gpu, device) = (gpu(device)?, device as usize);
         let mut state = lock();
@@ -125,7 +125,7 @@ api! {
         Ok(())
     }
 
-    /// Gives a reference to the primary context up, which the last one ends.
+    /// Releases a reference to the primary context, which is destroyed with the last one.
     fn cuDevicePrimaryCtxRelease_v2(device: c_int) {
         model(device)?;
         let mut state = lock();
@@ -148,7 +148,7 @@ api! {
         waited
     }
 
-    /// Makes a context current on this thread. Works with one that has failed, too.
+    /// Makes a context current on this thread, even if it has failed.
     fn cuCtxSetCurrent(context: Handle) {
         if context != 0 && !lock().contexts.contains_key(&context) {
             return Err(misuse(INVALID_CONTEXT, format!("context {context:#x} was released")));
@@ -157,12 +157,12 @@ api! {
         Ok(())
     }
 
-    /// The context that is current on this thread.
+    /// The context current on this thread.
     fn cuCtxGetCurrent(context: Out<Handle>) {
         context.put(current())
     }
 
-    /// The device of the context that is current.
+    /// The device of the current context.
     fn cuCtxGetDevice(device: Out<c_int>) {
         let number = lock().context()?.device;
         device.put(number as c_int)
@@ -177,7 +177,7 @@ api! {
         state.finish(None).1
     }
 
-    /// The least and the greatest priority of streams.
+    /// The lowest and the highest priority of streams.
     fn cuCtxGetStreamPriorityRange(least: Out<c_int>, greatest: Out<c_int>) {
         lock().healthy()?;
         least.put(PRIORITIES[0])?;

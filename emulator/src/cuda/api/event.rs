@@ -11,10 +11,10 @@ use crate::cuda::work::Handle;
 
 /// `CU_EVENT_DISABLE_TIMING`.
 const DISABLE_TIMING: c_uint = 2;
-/// With `CU_EVENT_BLOCKING_SYNC`.
+/// All flags, including `CU_EVENT_BLOCKING_SYNC`.
 const MAX_FLAGS: c_uint = 3;
 
-/// When an event was reached.
+/// The time at which an event was reached.
 fn time(context: &mut Context, event: Handle) -> Outcome<Instant> {
     let mark = capture::mark(context, event)?;
     if !context.event(event)?.has_time {
@@ -25,7 +25,7 @@ fn time(context: &mut Context, event: Handle) -> Outcome<Instant> {
 }
 
 api! {
-    /// Makes an event.
+    /// Creates an event.
     fn cuEventCreate(event: Out<Handle>, flags: c_uint) in context {
         if flags > MAX_FLAGS {
             return Err(misuse(INVALID_VALUE, format!("flags {flags}")));
@@ -35,7 +35,7 @@ api! {
         event.put(handle)
     }
 
-    /// Gives an event up. Streams that wait for it still do.
+    /// Destroys an event. Streams that wait for it still do.
     fn cuEventDestroy_v2(event: Handle) {
         let mut state = lock();
         let context = state.context()?;
@@ -43,12 +43,12 @@ api! {
         context.check()
     }
 
-    /// Marks the end of what a stream holds now.
+    /// Records an event after the work now in a stream.
     fn cuEventRecord(event: Handle, stream: Handle) {
         capture::record(lock().healthy()?, event, stream)
     }
 
-    /// Succeeds if an event was reached.
+    /// Succeeds if an event has been reached.
     fn cuEventQuery(event: Handle) {
         let mut state = lock();
         let mark = capture::mark(state.healthy()?, event)?;

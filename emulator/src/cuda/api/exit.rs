@@ -1,4 +1,4 @@
-//! The end of the process, and work that is left then.
+//! Process exit, and the work that is left at that point.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -10,7 +10,7 @@ use crate::cuda::report;
 use crate::cuda::state::{State, changed, try_lock};
 use crate::exec::coverage;
 
-/// How long the work that is left may take. A device with more of it was given up.
+/// Timeout for work that is left. A device with more than that was abandoned.
 const MAX_WAIT: Duration = Duration::from_millis(300);
 
 // SAFETY: the function of the C library, as ISO C declares it.
@@ -22,8 +22,8 @@ unsafe extern "C" {
 pub(super) fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the function is there until the library is closed, at which the C library calls
-        // it too.
+        // SAFETY: the function is available until the library is unloaded, and then the C library
+        // calls it too.
         let refused = unsafe { atexit(at_exit) };
         assert!(refused == 0, "the C library calls no function at the end");
     });

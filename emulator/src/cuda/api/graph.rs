@@ -13,7 +13,7 @@ use crate::cuda::work::{Handle, Mark, Work};
 const NODE_PRIORITY: u64 = 8;
 
 api! {
-    /// Makes a graph that can be launched.
+    /// Instantiates a graph.
     fn cuGraphInstantiateWithFlags(exec: Out<Handle>, graph: Handle, flags: u64) in context {
         if flags & !NODE_PRIORITY != 0 {
             return Err(misuse(INVALID_VALUE, format!("flags {flags} are not modelled")));
@@ -24,7 +24,7 @@ api! {
         exec.put(handle)
     }
 
-    /// Gives a graph up. Its instances do not need it.
+    /// Destroys a graph. Its instances do not need it.
     fn cuGraphDestroy(graph: Handle) {
         let mut state = lock();
         let context = state.context()?;
@@ -32,14 +32,14 @@ api! {
         context.check()
     }
 
-    /// Brings a graph to the device.
+    /// Uploads a graph to the device.
     fn cuGraphUpload(exec: Handle, stream: Handle) in context {
         find(&mut context.execs, "exec", exec)?;
         capture::forbid(context, stream, "a graph is uploaded")?;
         capture::submit(context, stream, Work::Nothing)
     }
 
-    /// Launches a graph, behind its own last launch.
+    /// Launches a graph, after its own previous launch.
     fn cuGraphLaunch(exec: Handle, stream: Handle) in context {
         find(&mut context.execs, "exec", exec)?;
         capture::forbid(context, stream, "a graph is launched")?;
@@ -50,7 +50,7 @@ api! {
         context.push(stream, step)
     }
 
-    /// Gives a graph that can be launched up. One that is running ends first.
+    /// Destroys an executable graph. A running launch completes first.
     fn cuGraphExecDestroy(exec: Handle) {
         let mut state = lock();
         let context = state.context()?;

@@ -1,4 +1,4 @@
-//! Functions for the library of sums for tests, and for programs that declare the bytes of their
+//! Functions for the test NCCL library, and for programs that declare the bytes accessed by their
 //! operations.
 #![allow(unsafe_code, non_snake_case)]
 
@@ -14,16 +14,16 @@ use crate::cuda::work::{External, Handle, Work};
 use crate::exec::Declared;
 
 thread_local! {
-    /// Bytes that this thread's next operation may touch.
+    /// Byte ranges that this thread's next operation may access.
     static DECLARED: Cell<Option<Vec<Declared>>> = const { Cell::new(None) };
 }
 
-/// Takes what was declared for the operation that begins.
+/// Takes the ranges that were declared for the operation that begins.
 pub(super) fn take_declared() -> Option<Vec<Declared>> {
     DECLARED.try_with(Cell::take).unwrap_or(None)
 }
 
-/// Refuses declared bytes that are not inside an allocation.
+/// Rejects declared ranges that are not inside an allocation.
 pub(super) fn check_declared(context: &Context, declared: Option<&[Declared]>) -> Outcome {
     let outside = |one: &&Declared| context.memory.find(one.first, one.bytes as usize).is_none();
     match declared.unwrap_or_default().iter().find(outside) {
@@ -35,25 +35,26 @@ pub(super) fn check_declared(context: &Context, declared: Option<&[Declared]>) -
     }
 }
 
-/// Declares all bytes that this thread's next launch or sum may touch. An access beyond them is a
-/// fault, and so are two operations of a graph that race by what they declare.
+/// Declares all ranges that this thread's next launch or all-reduce may access. An access outside
+/// them is an error, and so are two operations of a graph that race according to their
+/// declarations.
 ///
 /// # Safety
-/// `list` leads to `count` entries.
+/// `list` must point to `count` entries.
 // SAFETY: no other function of the process has this name.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn driverDeclare(list: *const Declared, count: usize) {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     let declared = if count == 0 { &[] } else { unsafe { slice::from_raw_parts(list, count) } };
     let declared = declared.iter().copied().filter(|one| one.bytes > 0).collect();
-    // A thread that is ending launches nothing.
+    // A thread that is exiting launches nothing.
     let _ = DECLARED.try_with(|next| next.set(Some(declared)));
 }
 
 api! {
     /// Enqueues or captures an operation, which calls `run(data)` at each execution; a result other
-    /// than 0 is the error of all later calls. `release(data)` is called once, when nothing can
-    /// call `run` any more; never if this call fails.
+    /// than 0 is the error of all later calls. `release(data)` is called once, when `run` can no
+    /// longer be called; never if this call fails.
     fn driverEnqueue(
         stream: Handle,
         name: *const c_char,
@@ -64,21 +65,20 @@ api! {
         if name.is_null() {
             return Err(misuse(INVALID_VALUE, "an operation without a name"));
         }
-        // SAFETY: the caller gives a text that ends with a zero.
+        // SAFETY: the caller passes a NUL-terminated text.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
         let mut state = lock();
         let context = state.healthy()?;
         capture::captured(context, stream)?;
         let declared = take_declared();
-        // From here nothing fails.
+        // No failure is possible from here on.
         let data = data.expose_provenance();
         let external = External { name, run, release, data, declared };
         capture::submit(context, stream, Work::External(external))
     }
 }
 
-/// Where these bytes of device memory are in this process; null if they are not inside one
-/// allocation.
+/// Host address of these device bytes; null if they are not inside one allocation.
 // SAFETY: no other function of the process has this name.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn driverAddress(device: u64, bytes: u64) -> *mut u8 {
@@ -87,7 +87,7 @@ pub(crate) extern "C" fn driverAddress(device: u64, bytes: u64) -> *mut u8 {
     found.next().map_or(ptr::null_mut(), |(allocation, at)| allocation.host().wrapping_add(at))
 }
 
-/// Notes that these bytes of device memory were written.
+/// Marks these device bytes as written.
 // SAFETY: no other function of the process has this name.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn driverSetWritten(device: u64, bytes: u64) {
@@ -98,7 +98,7 @@ pub(crate) extern "C" fn driverSetWritten(device: u64, bytes: u64) {
     }
 }
 
-/// Number of the device whose context is current, or -1.
+/// Number of the device of the current context, or -1.
 // SAFETY: no other function of the process has this name.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn driverCurrentDevice() -> c_int {

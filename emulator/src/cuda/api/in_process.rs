@@ -1,5 +1,5 @@
-//! Functions for tests that load this library into their own process: a GPU for each, and what it
-//! saw.
+//! Functions for tests that load this library into their own process: each adds its own GPU and
+//! queries its state.
 #![allow(unsafe_code, non_snake_case)]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -11,19 +11,19 @@ use crate::cuda::state::lock;
 use crate::exec::{Counted, Counts};
 
 /// Adds a GPU: its number, or -1. The words are a model and settings: `H100 SEED=3 MEMORY=4096`
-/// stand for the variables `DRIVER_SEED` and `DRIVER_MEMORY`.
+/// correspond to the variables `DRIVER_SEED` and `DRIVER_MEMORY`.
 ///
 /// # Safety
-/// The text ends with a zero.
+/// The text must be NUL-terminated.
 // SAFETY: no other function of the process has this name.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn driverAddGpu(words: *const c_char) -> c_int {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     let words = unsafe { CStr::from_ptr(words) };
     words.to_str().map_or(-1, |words| models::add(words) as c_int)
 }
 
-/// Objects of a GPU that were not given up.
+/// Objects of a GPU that have not been destroyed.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub(crate) struct Alive {
@@ -32,7 +32,7 @@ pub(crate) struct Alive {
     events: u64,
 }
 
-/// Objects of a GPU that were not given up.
+/// Objects of a GPU that have not been destroyed.
 // SAFETY: no other function of the process has this name.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn driverAlive(gpu: c_int) -> Alive {
@@ -53,17 +53,17 @@ pub(crate) struct CountedLaunch {
     kernel: *const u8,
     kernel_bytes: usize,
     grid: [u32; 3],
-    /// All parameters, one behind the other.
+    /// All parameters, concatenated.
     parameters: *const u8,
     parameter_bytes: usize,
     counts: Counts,
 }
 
-/// Gives the launches of a GPU that were counted since the last call, in the order in which they
-/// ran; they are valid during the call of `take`.
+/// Passes the launches of a GPU that were counted since the last call to `take`, in the order in
+/// which they ran; they are valid during the call of `take`.
 ///
 /// # Safety
-/// `take` takes `data`.
+/// `take` must accept `data`.
 // SAFETY: no other function of the process has this name.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn driverTakeCounted(
@@ -83,7 +83,7 @@ pub(crate) unsafe extern "C" fn driverTakeCounted(
             parameter_bytes: parameters.len(),
             counts,
         };
-        // SAFETY: the caller gives the data for this function.
+        // SAFETY: the caller provides the data for this function.
         unsafe { take(data, &launch) };
     }
 }

@@ -12,7 +12,7 @@ use crate::cuda::errors::*;
 use crate::cuda::state::{Context, Pinned, lock};
 use crate::cuda::work::{Handle, Work};
 
-/// As the driver aligns pinned memory.
+/// Alignment of pinned memory, as in the real driver.
 const PAGE: usize = 4096;
 /// `CU_MEMHOSTALLOC_PORTABLE`, `DEVICEMAP` and `WRITECOMBINED`.
 const MAX_FLAGS: c_uint = 7;
@@ -25,7 +25,7 @@ fn no_bytes() -> Failure {
     misuse(INVALID_VALUE, "an allocation of 0 bytes")
 }
 
-/// Refuses a range that is not inside one allocation.
+/// Rejects a range that is not inside one allocation.
 fn check_inside(context: &Context, address: u64, bytes: usize) -> Outcome {
     match context.memory.find(address, bytes) {
         Some(_) => Ok(()),
@@ -36,7 +36,7 @@ fn check_inside(context: &Context, address: u64, bytes: usize) -> Outcome {
     }
 }
 
-/// Refuses memory that is not pinned, in a capture: its copy would be executed at once.
+/// Rejects pageable memory during capture: its copy would be executed at once.
 fn forbid_pageable(context: &mut Context, stream: Handle) -> Outcome {
     capture::forbid(context, stream, "a copy of memory that is not pinned")
 }
@@ -56,7 +56,7 @@ api! {
         address.put(made)
     }
 
-    /// Gives device memory up, after all work.
+    /// Frees device memory, after all work.
     fn cuMemFree_v2(address: u64) {
         let mut state = lock();
         state.context()?;
@@ -70,7 +70,7 @@ api! {
             waited?;
             return Err(misuse(INVALID_VALUE, format!("no allocation begins at {address:#x}")));
         }
-        // Work of a device that has failed may still use it.
+        // Work of a failed device may still use it.
         waited?;
         context.memory.release(address);
         Ok(())
@@ -84,7 +84,7 @@ api! {
         total.put(memory.total())
     }
 
-    /// Allocates host memory that the device reaches.
+    /// Allocates pinned host memory.
     fn cuMemHostAlloc(address: Out<*mut c_void>, bytes: usize, flags: c_uint) {
         let mut state = lock();
         state.healthy()?;
@@ -96,7 +96,7 @@ api! {
         if flags > MAX_FLAGS {
             return Err(misuse(INVALID_VALUE, format!("flags {flags}")));
         }
-        // SAFETY: the layout is of some bytes.
+        // SAFETY: the layout is not empty.
         let host = unsafe { alloc(layout(bytes)?) };
         if host.is_null() {
             return Err(OUT_OF_MEMORY.into());
@@ -106,7 +106,7 @@ api! {
         address.put(host.cast())
     }
 
-    /// Gives pinned memory up, after all work.
+    /// Frees pinned memory, after all work.
     fn cuMemFreeHost(address: *mut c_void) {
         let mut state = lock();
         state.context()?;
@@ -117,16 +117,17 @@ api! {
             waited?;
             return Err(misuse(INVALID_VALUE, format!("no pinned memory begins at {address:?}")));
         };
-        // Work of a device that has failed may still use it.
+        // Work of a failed device may still use it.
         waited?;
         context.memory.release(pinned.device);
         let layout = layout(pinned.bytes)?;
-        // SAFETY: `cuMemHostAlloc` made it with this layout, and it was in the table until now.
+        // SAFETY: `cuMemHostAlloc` allocated it with this layout, and it was in the table until
+        // now.
         unsafe { dealloc(address.cast(), layout) };
         Ok(())
     }
 
-    /// The device's address of pinned memory.
+    /// The device address of pinned memory.
     fn cuMemHostGetDevicePointer_v2(
         address: Out<u64>,
         host: *mut c_void,
@@ -137,19 +138,19 @@ api! {
         address.put(found.ok_or_else(wrong)?)
     }
 
-    /// Copies from the host. Memory that is not pinned is read before the call returns.
+    /// Copies from the host. Pageable memory is read before the call returns.
     fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: Handle) in context {
         check_inside(context, to, bytes)?;
         if let Some(from) = context.pinned(from.addr(), bytes)? {
             return capture::submit(context, stream, Work::Copy { to, from, bytes });
         }
         forbid_pageable(context, stream)?;
-        // SAFETY: the caller gives that many bytes.
+        // SAFETY: the caller provides this many bytes.
         let held = unsafe { slice::from_raw_parts(from.cast::<u8>(), bytes) };
         capture::submit(context, stream, Work::ToDevice { to, bytes: held.into() })
     }
 
-    /// Copies to the host. Memory that is not pinned is written before the call returns.
+    /// Copies to the host. Pageable memory is written before the call returns.
     fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: Handle) {
         let mut state = lock();
         let context = state.healthy()?;
@@ -162,7 +163,7 @@ api! {
         capture::submit(context, stream, Work::ToHost { from, bytes: held.clone() })?;
         state.finish(Some(stream)).1?;
         let held = held.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the caller gives a place for that many bytes.
+        // SAFETY: the caller provides a place for this many bytes.
         unsafe { to.cast::<u8>().copy_from_nonoverlapping(held.as_ptr(), bytes) };
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The functions, as C has them. NVIDIA's documentation says what each does.
+//! The functions of the C interface. NVIDIA's documentation describes each.
 #![allow(unsafe_code)]
 
 mod device;
@@ -21,20 +21,20 @@ use super::report;
 use super::state::lock;
 
 thread_local! {
-    /// The last error of this thread, and what happened.
+    /// The last error of this thread, and its details.
     static LAST: RefCell<Option<(i32, Option<String>)>> = const { RefCell::new(None) };
 }
 
-/// The cause, if this was the last error of this thread and the driver knows.
+/// The cause, if this was the last error of this thread and the cause is known.
 fn why(code: i32) -> Option<String> {
     let last = LAST.try_with(|last| last.borrow().clone()).ok().flatten();
     last.filter(|(of, _)| *of == code).and_then(|(_, why)| why)
 }
 
-/// Functions that need no `cuInit`.
+/// Functions that can be called before `cuInit`.
 const ALWAYS: [&str; 4] = ["cuInit", "cuDriverGetVersion", "cuGetErrorString", "cuGetErrorName"];
 
-/// Where a function writes a result: what C passes as a pointer.
+/// Output parameter: a pointer to the result in C.
 #[repr(transparent)]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Out<T>(*mut T);
@@ -45,28 +45,28 @@ impl<T> Out<T> {
         if self.0.is_null() {
             return Err(misuse(INVALID_VALUE, "there is no place for a result"));
         }
-        // SAFETY: C's caller gives a place for one value, by the function's documentation.
+        // SAFETY: the C caller provides a place for one value, by the function's documentation.
         unsafe { self.0.write(value) };
         Ok(())
     }
 
-    /// True if the place is at a multiple of so many bytes.
+    /// True if the pointer is aligned to this many bytes.
     fn is_aligned_to(&self, bytes: usize) -> bool {
         self.0.addr().is_multiple_of(bytes)
     }
 }
 
-/// Makes functions of the C interface. The body gives an [`Outcome`]; a planted failure comes
-/// before it. Behind `in`, the function takes the context that is current, which has not failed.
+/// Defines functions of the C interface. The body returns an [`Outcome`]; an injected failure is
+/// checked first. With `in`, the function gets the current context, which has not failed.
 macro_rules! api {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(in $context:ident)?
         $body:block)*) => {$(
         $(#[$doc])*
         ///
         /// # Safety
-        /// As the documentation of the function says: pointers lead to what it asks for.
-        // SAFETY: no other function of the process has this name, but the driver's own that this
-        // library is loaded in place of.
+        /// As in the documentation of the function: pointers must be valid for its use of them.
+        // SAFETY: no other function of the process has this name, except the real driver's, which
+        // this library replaces.
         #[unsafe(no_mangle)]
         #[allow(non_snake_case)]
         pub(crate) unsafe extern "C" fn $name($($arg: $type),*) -> i32 {
@@ -82,7 +82,7 @@ macro_rules! api {
 }
 use api;
 
-/// Makes a call: its error number.
+/// Performs a call: its error code.
 fn call(function: &str, body: impl FnOnce() -> Outcome) -> i32 {
     let outcome = match plant::of_call(function) {
         Some(code) => {
@@ -96,14 +96,14 @@ fn call(function: &str, body: impl FnOnce() -> Outcome) -> i32 {
     if let Err(failure) = outcome {
         report::misuse_in(function, &failure);
         let why = failure.misuse.or_else(|| lock().context().ok()?.why.clone());
-        // A thread that is ending asks for no text.
+        // A thread that is exiting needs no text.
         let _ = LAST.try_with(|last| last.replace(Some((code, why))));
     }
     report::trace(function, code);
     code
 }
 
-/// Lets later calls fail too, if the error lasts.
+/// Makes later calls fail too, if the error is sticky.
 fn plant_in_context(code: i32) {
     if is_sticky(code)
         && let Ok(context) = lock().context()

@@ -17,14 +17,14 @@ use crate::cuda::work::{Handle, Work};
 use crate::exec::Launch;
 use crate::ptx::{Kernel, Module};
 
-/// Shared memory of a block that no attribute has raised.
+/// Shared memory of a block unless raised by the function attribute.
 const SHARED_BYTES: u32 = 48 << 10;
-/// Threads of a block.
+/// Threads per block.
 const MAX_THREADS: u64 = 1024;
 /// Extents of a block and of a grid.
 const MAX_BLOCK: [u32; 3] = [1024, 1024, 64];
 const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65535, 65535];
-/// Registers of a thread, which PTX does not decide.
+/// Registers per thread, which PTX does not determine.
 const REGISTERS: c_int = 32;
 /// `CU_JIT_ERROR_LOG_BUFFER` and its length.
 const ERROR_LOG: c_int = 5;
@@ -33,22 +33,22 @@ const ERROR_LOG_BYTES: c_int = 6;
 const DYNAMIC_SHARED: c_int = 8;
 const CARVEOUT: c_int = 9;
 
-/// The text of an image, if it begins as PTX does.
+/// The text of an image, if it begins like PTX.
 ///
 /// # Safety
-/// An image, as the driver takes them: PTX ends with a zero.
+/// A valid image for the driver: PTX is NUL-terminated.
 unsafe fn text<'a>(image: *const c_void) -> Option<&'a str> {
-    // SAFETY: an image has a first byte.
+    // SAFETY: an image has at least one byte.
     if image.is_null() || !b"/. \t\r\n".contains(unsafe { &*image.cast::<u8>() }) {
         return None;
     }
-    // SAFETY: no machine code begins with these bytes: it is text.
+    // SAFETY: no cubin begins with these bytes, so it is text.
     let text = unsafe { CStr::from_ptr(image.cast()) }.to_str().ok()?;
     let begins = |line: &&str| !line.is_empty() && !line.starts_with("//");
     text.lines().map(str::trim).find(begins)?.starts_with(".version").then_some(text)
 }
 
-/// Refuses PTX that is too new for the driver, or for another GPU.
+/// Rejects PTX that is too new for the driver, or for another GPU.
 fn check_header(text: &str, model: &Model) -> Outcome {
     let after = |directive: &str| {
         let line = text.lines().map(str::trim).find(|line| line.starts_with(directive));
@@ -66,13 +66,13 @@ fn check_header(text: &str, model: &Model) -> Outcome {
     let number = target.map(|name| name.trim_end_matches(|c: char| !c.is_ascii_digit()));
     let number = number.and_then(|text| text.parse::<i32>().ok()).ok_or(INVALID_PTX)?;
     let own = model.capability.0 * 10 + model.capability.1;
-    // Code with a letter is only for that GPU.
+    // Targets with a letter suffix run only on that GPU.
     let is_exact = target.is_some_and(|name| !name.ends_with(|c: char| c.is_ascii_digit()));
     let fits = if is_exact { number == own } else { number <= own };
     if fits { Ok(()) } else { Err(NO_BINARY_FOR_GPU.into()) }
 }
 
-/// Loads an image. `log` is given the sentence of an error.
+/// Loads an image. `log` gets the message of an error.
 ///
 /// # Safety
 /// As for [`text`].
@@ -83,9 +83,9 @@ unsafe fn load(module: Out<Handle>, image: *const c_void, log: impl FnOnce(&str)
     let context = state.context()?;
     let (memory, model, current) = (context.memory.clone(), context.model(), context.handle);
     let edit = context.gpu.settings.edit.as_deref();
-    // Other calls go on meanwhile.
+    // Other calls can run meanwhile.
     drop(state);
-    // SAFETY: the caller vouches for the image.
+    // SAFETY: the caller guarantees a valid image.
     let text = unsafe { text(image) }.ok_or(NO_BINARY_FOR_GPU)?;
     check_header(text, model)?;
     let loaded = Module::load(&edit::edited(text, edit), &memory).map_err(|sentence| {
@@ -99,14 +99,14 @@ unsafe fn load(module: Out<Handle>, image: *const c_void, log: impl FnOnce(&str)
     module.put(handle)
 }
 
-/// Writes a sentence to the log that the options name.
+/// Writes a message to the log buffer given by the options.
 ///
 /// # Safety
-/// As the documentation of `cuModuleLoadDataEx` says.
+/// As in the documentation of `cuModuleLoadDataEx`.
 unsafe fn write_log(sentence: &str, count: usize, options: *const c_int, values: *mut *mut c_void) {
     let (mut log, mut bytes, mut length) = (ptr::null_mut::<u8>(), 0, ptr::null_mut());
     for i in 0..count {
-        // SAFETY: there are so many options, with as many values.
+        // SAFETY: there are this many options, with as many values.
         let (option, value) = unsafe { (*options.add(i), values.add(i)) };
         // SAFETY: as above.
         let content = unsafe { *value };
@@ -120,8 +120,8 @@ unsafe fn write_log(sentence: &str, count: usize, options: *const c_int, values:
         return;
     }
     let count = sentence.len().min(bytes - 1);
-    // SAFETY: the log has `bytes` bytes, in which the text and a zero fit; the place of its length
-    // is the option's value.
+    // SAFETY: the log has `bytes` bytes, enough for the text and a NUL; its length is stored in the
+    // option's value.
     unsafe {
         log.copy_from_nonoverlapping(sentence.as_ptr(), count);
         log.add(count).write(0);
@@ -133,7 +133,7 @@ fn uses(nodes: &[Node], module: Handle) -> bool {
     nodes.iter().any(|node| matches!(&*node.work, Work::Launch(_, of) if *of == module))
 }
 
-/// Refuses extents and shared memory that the GPU or the kernel does not take.
+/// Rejects extents and shared memory beyond the limits of the GPU or the kernel.
 fn check_launch(function: &Function, launch: &Launch) -> Outcome {
     let (grid, block) = (launch.grid, launch.block);
     let name = &launch.kernel.name;
@@ -186,11 +186,11 @@ unsafe fn parameters_of(kernel: &Kernel, pointers: *mut *mut c_void) -> Outcome<
 api! {
     /// Loads an image.
     fn cuModuleLoadData(module: Out<Handle>, image: *const c_void) {
-        // SAFETY: the caller gives an image.
+        // SAFETY: the caller provides an image.
         unsafe { load(module, image, |_| ()) }
     }
 
-    /// Loads an image with options, of which the log of errors counts.
+    /// Loads an image with options; only the error log is used.
     fn cuModuleLoadDataEx(
         module: Out<Handle>,
         image: *const c_void,
@@ -198,15 +198,15 @@ api! {
         options: *const c_int,
         values: *mut *mut c_void,
     ) {
-        // SAFETY: the caller gives so many options and values.
+        // SAFETY: the caller provides this many options and values.
         let log = |sentence: &str| unsafe {
             write_log(sentence, count as usize, options, values);
         };
-        // SAFETY: the caller gives an image.
+        // SAFETY: the caller provides an image.
         unsafe { load(module, image, log) }
     }
 
-    /// Gives a module up, after all work.
+    /// Unloads a module, after all work.
     fn cuModuleUnload(module: Handle) {
         let mut state = lock();
         let context = state.context()?;
@@ -231,7 +231,7 @@ api! {
         if name.is_null() {
             return Err(misuse(INVALID_VALUE, "a function without a name"));
         }
-        // SAFETY: the caller gives a text that ends with a zero.
+        // SAFETY: the caller passes a NUL-terminated text.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
         let kernel = found.kernel(&name).ok_or(NOT_FOUND)?;
         let dynamic_shared = SHARED_BYTES.saturating_sub(kernel.static_shared);
@@ -300,7 +300,7 @@ api! {
         let mut launch = Launch { kernel, grid, block, dynamic_shared, parameters, declared };
         check_launch(function, &launch)?;
         report::launched(&launch.kernel.name);
-        // SAFETY: the caller gives the parameters of this kernel.
+        // SAFETY: the caller passes the parameters of this kernel.
         launch.parameters = unsafe { parameters_of(&launch.kernel, pointers) }?;
         let work = Work::Launch(launch, function.module);
         capture::submit(context, stream, work)

@@ -14,7 +14,7 @@ use crate::cuda::work::Handle;
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: c_uint = 1;
 
-/// Makes a stream.
+/// Creates a stream.
 fn create(stream: Out<Handle>, flags: c_uint, priority: c_int) -> Outcome {
     let mut state = lock();
     let context = state.healthy()?;
@@ -25,19 +25,19 @@ fn create(stream: Out<Handle>, flags: c_uint, priority: c_int) -> Outcome {
         ));
     }
     let handle = new_handle();
-    // Priorities beyond the range are as good as its ends.
+    // Priorities outside the range are clamped.
     let priority = priority.clamp(PRIORITIES[1], PRIORITIES[0]);
     context.streams.insert(handle, Stream { priority, ..Stream::default() });
     stream.put(handle)
 }
 
 api! {
-    /// Makes a stream.
+    /// Creates a stream.
     fn cuStreamCreate(stream: Out<Handle>, flags: c_uint) {
         create(stream, flags, 0)
     }
 
-    /// Makes a stream with a priority.
+    /// Creates a stream with a priority.
     fn cuStreamCreateWithPriority(stream: Out<Handle>, flags: c_uint, priority: c_int) {
         create(stream, flags, priority)
     }
@@ -48,7 +48,7 @@ api! {
         priority.put(state.healthy()?.stream(stream)?.priority)
     }
 
-    /// Gives a stream up, which ends with its work.
+    /// Destroys a stream, which ends after its work.
     fn cuStreamDestroy_v2(stream: Handle) {
         let mut state = lock();
         let context = state.context()?;
@@ -83,7 +83,7 @@ api! {
         if context.stream(stream)?.queue.is_empty() { Ok(()) } else { Err(NOT_READY.into()) }
     }
 
-    /// Lets a stream wait for an event.
+    /// Makes a stream wait for an event.
     fn cuStreamWaitEvent(stream: Handle, event: Handle, flags: c_uint) in context {
         if flags != 0 {
             return Err(misuse(INVALID_VALUE, format!("flags {flags}")));
@@ -105,7 +105,7 @@ api! {
         graph.put(handle)
     }
 
-    /// Gives the capture status of a stream.
+    /// Gets the capture status of a stream.
     fn cuStreamIsCapturing(stream: Handle, status: Out<c_int>) {
         let mut state = lock();
         status.put(capture::status(state.healthy()?, stream)?)

@@ -9,21 +9,21 @@ use crate::cuda::errors::*;
 use crate::cuda::state::lock;
 use crate::tensor_map::{TensorMap, WORDS};
 
-/// A tensor has so many dimensions, at most.
+/// Maximum number of dimensions of a tensor.
 const MAX_RANK: u32 = 5;
 
 /// # Safety
-/// The place of so many values.
+/// `from` must point to this many values.
 unsafe fn list<T: Copy>(from: *const T, count: u32) -> Result<Vec<T>, Failure> {
     if from.is_null() {
         return Err(misuse(INVALID_VALUE, "a list of the tensor is missing"));
     }
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     Ok(unsafe { slice::from_raw_parts(from, count as usize) }.to_vec())
 }
 
 api! {
-    /// Writes the map of a tensor whose tiles are boxes.
+    /// Encodes the map of a tensor with tiled access.
     fn cuTensorMapEncodeTiled(
         map: Out<[u64; WORDS]>,
         kind: c_int,
@@ -45,7 +45,7 @@ api! {
         if !(1..=MAX_RANK).contains(&rank) {
             return refuse(format!("a tensor of rank {rank}"));
         }
-        // SAFETY: the caller gives so many values in each list.
+        // SAFETY: the caller provides this many values in each list.
         let (extents, strides, tile, steps) = unsafe {
             let strides = if rank == 1 { vec![] } else { list(strides, rank - 1)? };
             (list(extents, rank)?, strides, list(tile, rank)?, list(steps, rank)?)

@@ -1,4 +1,4 @@
-//! Instructions of Hopper, and barriers in memory.
+//! Hopper instructions, and mbarriers.
 
 use super::super::hopper::{Bulk, Hopper, Left, Mbarrier, Phase, Product};
 use super::super::lex::Number;
@@ -6,13 +6,13 @@ use super::super::parse::{Class, Operand};
 use super::super::program::{Op, Place, Reg};
 use super::{Decoded, Decoder, unknown, wrong};
 
-/// Columns of a product, at most.
+/// Maximum columns of a wgmma.
 const MAX_COLUMNS: usize = 256;
-/// Registers that `setmaxnreg` may name (PTX ISA, "setmaxnreg").
+/// Register range of `setmaxnreg` (PTX ISA, "setmaxnreg").
 const MIN_REGISTERS: i64 = 24;
 const MAX_REGISTERS: i64 = 256;
 
-/// A number that is one of two.
+/// Decodes a number with two valid values.
 fn either(operand: &Operand, [first, second]: [i64; 2]) -> Decoded<bool> {
     match operand {
         Operand::Number(Number::Integer(value)) if *value == first => Ok(false),
@@ -21,7 +21,7 @@ fn either(operand: &Operand, [first, second]: [i64; 2]) -> Decoded<bool> {
     }
 }
 
-/// Takes a part of a form, and the point behind it, off its front.
+/// Removes a part of a form, and the dot after it, from its front.
 fn take<'a>(form: &mut &'a str, parts: &[&str]) -> Option<&'a str> {
     let (first, rest) = form.split_once('.').unwrap_or((form, ""));
     parts.contains(&first).then(|| {
@@ -30,7 +30,7 @@ fn take<'a>(form: &mut &'a str, parts: &[&str]) -> Option<&'a str> {
     })
 }
 
-/// Refuses an instruction that the module's target does not have.
+/// Rejects an instruction that the module's target does not support.
 pub(super) fn check_target(opcode: &str, target: &str) -> Decoded<()> {
     let begins = |heads: &[&str]| heads.iter().any(|head| opcode.starts_with(head));
     if begins(&["wgmma.", "setmaxnreg."]) && target != "sm_90a" {
@@ -98,7 +98,7 @@ impl Decoder<'_> {
         Ok(Op::Hopper(Box::new(hopper)))
     }
 
-    /// An address behind `.shared`, `.shared::cta`, or neither.
+    /// An address after `.shared`, `.shared::cta`, or neither.
     fn shared_place(&mut self, space: Option<&str>, operand: &Operand) -> Decoded<Place> {
         let address = self.address(operand)?;
         let is_generic = space.is_none();
@@ -112,7 +112,7 @@ impl Decoder<'_> {
         Self::members(operand).iter().map(|member| self.word(member)).collect()
     }
 
-    /// `wgmma.mma_async` of factors of 16 bits.
+    /// `wgmma.mma_async` with 16-bit operands.
     fn product(&mut self, form: &str, of: [&Operand; 4], rest: &[Operand]) -> Decoded<Hopper> {
         let shape = form.strip_prefix("mma_async.sync.aligned.m64n");
         let Some((columns, kind)) = shape.and_then(|shape| shape.split_once('k')) else {
@@ -293,7 +293,7 @@ impl Decoder<'_> {
         Ok(Hopper::Bulk(Bulk { shared, global, coordinates, bytes, barrier }))
     }
 
-    /// Operands of `ldmatrix` and `stmatrix`: whether transposed, registers, and the rows' place.
+    /// Operands of `ldmatrix` and `stmatrix`: whether transposed, registers, and the rows' address.
     pub(super) fn matrix(
         &mut self,
         form: &str,
@@ -316,7 +316,7 @@ impl Decoder<'_> {
         Ok((transposed, registers, self.shared_place(space, at)?))
     }
 
-    /// Places of those registers of products that are in the list.
+    /// Numbers of the wgmma registers in the list.
     pub(super) fn watched(&self, list: &[u32], of_products: &[bool]) -> Box<[Reg]> {
         let is_one = |register: &&u32| {
             of_products[**register as usize]

@@ -14,7 +14,7 @@ const SPACES: [(&str, Where); 4] = [
     ("param", Where::Parameter),
 ];
 
-/// `cp.async` of a few bytes, with or without a hint for L2.
+/// `cp.async` of a few bytes, with or without an L2 hint.
 fn is_copy(form: &str) -> bool {
     let form = form.strip_prefix("async.c").unwrap_or_default();
     let form = form.strip_prefix(['a', 'g']).and_then(|rest| rest.strip_prefix(".shared"));
@@ -96,7 +96,7 @@ impl Decoder<'_> {
         for (argument, (at, bytes)) in arguments.iter().zip(&called.parameters) {
             copies.push((*at as u32, self.place(argument)? as u32, *bytes as u32));
         }
-        // Results come back when the callee returns.
+        // Results are copied when the callee returns.
         for (result, (at, bytes)) in results.iter().zip(&called.results) {
             copies.push((self.place(result)? as u32, *at as u32, *bytes as u32 | RESULT));
         }
@@ -126,7 +126,7 @@ impl Decoder<'_> {
         if members.len() != count {
             return wrong(registers);
         }
-        // Parameters of calls lie in local memory.
+        // Call parameters are in local memory.
         if let (Where::Parameter, Operand::Address(base, _)) = (space, address)
             && matches!(**base, Operand::Place(Space::Local, _))
         {

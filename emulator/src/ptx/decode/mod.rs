@@ -1,4 +1,4 @@
-//! Decodes instructions by their whole form: what is not listed is refused, never guessed.
+//! Decodes instructions by their complete form: anything not listed is rejected, never guessed.
 
 mod forms;
 mod hopper;
@@ -17,7 +17,7 @@ use crate::lanes::{self, Constants};
 /// The program of a kernel. `variables` are the addresses of the module's variables.
 ///
 /// # Errors
-/// One sentence with the line of the first instruction that is not understood.
+/// A one-line message with the line of the first instruction that is not supported.
 pub(super) fn program(
     flow: &Flow,
     variables: &[Option<u64>],
@@ -129,7 +129,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// The instruction, if its operands are registers and constants; `None` if the form is another.
+    /// The instruction, if its operands are registers and constants; `None` for other forms.
     fn form(&mut self, opcode: &str, operands: &[Operand]) -> Option<Decoded<Op>> {
         let (mut outline, mut list) = (String::new(), vec![]);
         for operand in operands {
@@ -190,7 +190,7 @@ impl Decoder<'_> {
         matches!(operand, Operand::Register(r) if self.flow.registers[*r as usize] == Class::Double)
     }
 
-    /// A register of up to 32 bits, or a constant of so many bytes.
+    /// A register of up to 32 bits, or a constant of this many bytes.
     fn word_of(&mut self, operand: &Operand, bytes: usize) -> Decoded<Reg> {
         match operand {
             Operand::Register(register) => self.register(*register, Class::Word),
