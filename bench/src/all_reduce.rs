@@ -1,4 +1,4 @@
-//! `bench --all-reduce`: the step of one rank with the sums over ranks that a step of several has.
+//! `bench --all-reduce`: the step of one rank with the all-reduces of a step with several ranks.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use graph::exec::device::Prepared;
 use kernels::{Precision, Role};
 use serde_json::{Value, json};
 
-/// The library that sums over ranks.
+/// The library for all-reduces.
 pub(crate) const THROUGH: &str = "nccl";
 
 #[derive(Debug, Args)]
@@ -31,10 +31,10 @@ impl AllReduceArgs {
         self.all_reduce
     }
 
-    /// How the step is divided.
+    /// The division of the step among ranks.
     ///
     /// # Errors
-    /// On the CPU, where one rank has nothing to sum.
+    /// On the CPU, where one rank needs no all-reduce.
     pub(crate) fn division(&self, config: &Config, target: &Target) -> anyhow::Result<Division> {
         let alone = Division::alone(&config.train, target);
         if !self.all_reduce {
@@ -48,11 +48,10 @@ impl AllReduceArgs {
         Ok(division)
     }
 
-    /// Prints the sums over ranks of a step, and adds them to `figures`, the bench's results so
-    /// far.
+    /// Prints the all-reduces of a step, and adds them to `figures`, the bench's results so far.
     ///
     /// # Errors
-    /// A file to compare with that cannot be read, or of another step.
+    /// A file to compare with that cannot be read, or that is from another step.
     pub(crate) fn tell(
         &self,
         config: &Config,
@@ -84,14 +83,14 @@ impl AllReduceArgs {
     }
 }
 
-/// Buckets of gradients and their bytes, in the program that updates.
+/// Gradient buckets and their bytes, in the program that updates.
 fn summed(trainer: &mut Trainer) -> (usize, usize) {
     let programs = trainer.device_executor().map_or(&[][..], |executor| executor.programs());
     let of = |prepared: &Prepared| {
         let program = &prepared.program;
         let sums = program.nodes().iter().filter(|node| node.op.name() == "all_reduce");
         let summed = sums.map(|node| program.desc(node.inputs[0]));
-        // Losses are summed too, in another role.
+        // Losses are all-reduced too, with another role.
         let buckets = summed.filter(|desc| desc.role == Role::Gradient);
         buckets.fold((0, 0), |(count, bytes), desc| {
             (count + 1, bytes + desc.gpu_bytes(Precision::Fp16))
@@ -100,7 +99,7 @@ fn summed(trainer: &mut Trainer) -> (usize, usize) {
     programs.iter().map(of).max().unwrap_or((0, 0))
 }
 
-/// The median step time of a bench of the same step.
+/// The median step time in the results of a bench of the same step.
 fn read(file: &Path, figures: &Value) -> anyhow::Result<f64> {
     let name = file.display();
     let text = dali::file::read(file).with_context(|| format!("--against {name}"))?;

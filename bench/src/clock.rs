@@ -17,7 +17,7 @@ pub(crate) struct Clock<'a> {
 }
 
 impl<'a> Clock<'a> {
-    /// A clock with a stream of its own.
+    /// A clock with its own stream.
     ///
     /// # Errors
     /// The device's error.
@@ -33,8 +33,8 @@ impl<'a> Clock<'a> {
         })
     }
 
-    /// The median of `repeats` runs on the clock's stream, in milliseconds, after one that does not
-    /// count; of an even number the higher one of the middle.
+    /// The median of `repeats` runs on the clock's stream, in milliseconds, after one that is not
+    /// counted; for an even number the higher one of the two in the middle.
     ///
     /// # Errors
     /// The device's error.

@@ -1,5 +1,5 @@
-//! `bench curves`: AP over the steps of several runs, grouped by what differs between them: the
-//! mean of each group, and the extent of its runs.
+//! `bench curves`: AP over the steps of several runs, grouped by their configuration: the mean of
+//! each group, and the range of its runs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,14 +9,14 @@ use clap::{Args, ValueEnum};
 use engine::picture::{Canvas, Style, WIDTH, labels, ticks, to_ticks};
 use serde_json::Value;
 
-/// Edges of the plot.
+/// Margins of the plot.
 const LEFT: f64 = 56.0;
 const RIGHT: f64 = WIDTH - 20.0;
 const TOP: f64 = 76.0;
 const BOTTOM: f64 = 420.0;
-/// Room for a line of the legend.
+/// Height of a line of the legend.
 const LEGEND_LINE: f64 = 20.0;
-/// Colours of the groups: apart for most eyes, dark enough on white.
+/// Colours of the groups: distinguishable for most people, dark enough on white.
 const COLOURS: [&str; 6] = ["#2f6db3", "#b4530a", "#3b7d3b", "#8a3fa0", "#a07c00", "#6b6b6b"];
 
 #[derive(Debug, Args)]
@@ -108,7 +108,7 @@ pub(crate) fn run(args: &CurvesArgs) -> anyhow::Result<()> {
     engine::run_dir::write_whole(path, svg.as_bytes()).with_context(|| path.display().to_string())
 }
 
-/// The last scores of so many runs, for the table.
+/// The last scores of `runs` runs, for the table.
 fn cell((Point { mean, least, most, .. }, runs): (Point, usize)) -> String {
     match runs {
         1 => format!("{mean:.3}"),
@@ -137,7 +137,7 @@ fn points(group: &Group, metric: Metric) -> anyhow::Result<Vec<Point>> {
     Ok(points)
 }
 
-/// Step and AP of each evaluation of a run, by step; one that came again counts once.
+/// Step and AP of each evaluation of a run, by step; repeated evaluations count once.
 fn scores(run: &Path, metric: Metric) -> anyhow::Result<BTreeMap<u64, f64>> {
     let path = run.join("metrics.jsonl");
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
@@ -154,7 +154,7 @@ fn scores(run: &Path, metric: Metric) -> anyhow::Result<BTreeMap<u64, f64>> {
     Ok(scores)
 }
 
-/// The curves as a drawing that needs nothing else.
+/// The curves as a self-contained SVG.
 fn draw(title: &str, score: &str, curves: &[(String, Vec<Point>)]) -> String {
     let all = || curves.iter().flat_map(|(_, points)| points);
     let last_step = all().map(|p| p.step).max().unwrap_or(1).max(1) as f64;
@@ -209,7 +209,7 @@ mod tests {
     fn a_group_is_the_mean_of_its_runs_where_all_have_scores() {
         let folder = tempfile::tempdir().expect("a folder");
         let first = run_of(folder.path(), "a", &[(10, 0.25), (20, 0.5), (30, 0.75)]);
-        // A step that was evaluated again, after the run was resumed.
+        // A step that was evaluated again after the run was resumed.
         let second = run_of(folder.path(), "b", &[(10, 0.75), (10, 0.5), (20, 0.25)]);
         let text = format!("x<y={},{}", first.display(), second.display());
         let group = parse_group(&text).expect("a group");

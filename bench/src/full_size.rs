@@ -1,4 +1,4 @@
-//! Data for full-size steps without COCO: drawn images that fill one padded shape.
+//! Data for full-size steps without COCO: synthetic images that fill one padded shape.
 
 use std::path::{Path, PathBuf};
 
@@ -11,19 +11,19 @@ use engine::dataset::{DataSet, Split};
 use engine::progress::Progress;
 use serde_json::{Value, json};
 
-/// Where the images are kept.
+/// Folder for the images.
 const FOLDER: &str = "runs/data/bench";
 /// The long side of a COCO image, which determines the cost of decoding and copying.
 const LONG_SIDE: usize = 640;
-/// Images, or the next number of whole batches: no batch is drawn short.
+/// Minimum number of images, rounded up to full batches.
 const IMAGES: usize = 48;
-/// COCO's number of classes, for a config that leaves it to the data.
+/// COCO's number of classes, for a config that takes it from the data.
 const CLASSES: usize = 80;
 
-/// Draws the images on first use, and opens them, all in one shape. They are as large as COCO's,
-/// and the config's own rule resizes them; if its rule leads to another shape, its sizes are set to
-/// those of the shape. A keypoint head gets as many keypoints as they have. With `objects`, each
-/// image has so many, in a grid.
+/// Generates the images on first use, and opens them, all with one shape. They are as large as
+/// COCO's, and the config's own rule resizes them; if that gives another shape, the config's sizes
+/// are set to the shape. The number of keypoints is taken from the keypoint head. With `objects`,
+/// each image has this many, in a grid.
 pub(crate) fn open(
     config: &mut Config,
     shape: PaddedShape,
@@ -41,7 +41,7 @@ pub(crate) fn open(
     let count = IMAGES.next_multiple_of(config.train.batch_size);
     let out = Path::new(FOLDER).join(format!("{height}x{width}-{count}"));
     let drawn = Store::open_index(&out.join("store"));
-    // Older programs drew no keypoints.
+    // Older versions generated no keypoints.
     if !drawn.is_ok_and(|store| store.header().keypoints.is_some()) {
         let (seed, out) = (0, out.clone());
         let options = SyntheticOptions { count, seed, height, width, out, overwrite: true };
@@ -58,7 +58,7 @@ pub(crate) fn open(
         config.model.num_classes = CLASSES;
     }
     config.model.keypoint_head.keypoints = KEYPOINT_NAMES.len();
-    // One shape: no sizes are drawn.
+    // A single shape: no random sizes.
     config.input.augment = Augment::default();
     let mut data = DataSet::open(config, Split::Train, progress)?;
     if data.shapes != [shape] {
@@ -74,8 +74,8 @@ pub(crate) fn open(
     Ok(data)
 }
 
-/// A store of the images of `set` with so many objects in each: rectangles in a grid, so that each
-/// is the positive RoI of its own box.
+/// A store of the images of `set` with `objects` objects in each: rectangles in a grid, so that
+/// each object's box is matched as one positive RoI.
 fn with_objects(set: &Path, objects: usize) -> anyhow::Result<PathBuf> {
     let folder = set.with_file_name(format!(
         "{}-{objects}-objects",
@@ -110,7 +110,7 @@ fn with_objects(set: &Path, objects: usize) -> anyhow::Result<PathBuf> {
     Ok(store)
 }
 
-/// Box `at` of so many in an image (`x, y, width, height` in pixels): three quarters of its cell.
+/// Box `at` of `objects` in an image (`x, y, width, height` in pixels): three quarters of its cell.
 fn grid_box([width, height]: [f64; 2], objects: usize, at: usize) -> [f64; 4] {
     let columns = (objects as f64 * width / height).sqrt().ceil().max(1.0);
     let rows = (objects as f64 / columns).ceil();

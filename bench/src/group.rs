@@ -1,4 +1,4 @@
-//! `bench` over ranks: the figures of the group, and its efficiency against a single rank.
+//! `bench` with several ranks: the figures of the group, and its efficiency against a single rank.
 
 use anyhow::{Context, ensure};
 use clap::Args;
@@ -23,7 +23,7 @@ pub(crate) struct GroupArgs {
 /// This rank's part of each step.
 ///
 /// # Errors
-/// Ranks that cannot share a batch.
+/// Ranks that cannot share a batch evenly.
 pub(crate) fn division(
     config: &Config,
     backend: &Backend,
@@ -36,10 +36,10 @@ pub(crate) fn division(
     Ok(division)
 }
 
-/// Images per second of the first rank, which runs its share of each batch while the others wait.
+/// Images per second of rank 0, which runs its share of each batch while the others wait.
 ///
 /// # Errors
-/// The errors of `measure`, which gives the figures of such a config; a lost rank.
+/// The errors of `measure`, which returns the figures for a config; a lost rank.
 pub(crate) fn alone(
     config: &Config,
     team: &Team,
@@ -52,8 +52,8 @@ pub(crate) fn alone(
     Ok(figures.and_then(|figures| figures["images_per_second"].as_f64()))
 }
 
-/// Gathers the figures of all ranks on the first one: its own become the figures of the group, in
-/// which a step is as long as on the slowest rank. `alone` is the images per second of one rank.
+/// Gathers the figures of all ranks on rank 0: its figures become those of the group, with the step
+/// time of the slowest rank. `alone` is the images per second of one rank.
 ///
 /// # Errors
 /// A lost rank.
@@ -75,7 +75,7 @@ pub(crate) fn gather(
     };
     let (mut each, mut slowest, mut seconds) = (Vec::new(), 0, 0.0_f64);
     for (rank, (own, member)) in all.iter().zip(team.group().members()).enumerate() {
-        // Each counts the images of the whole step.
+        // Each rank counts the images of the entire step.
         let rate = number(own, "/images_per_second")? / count as f64;
         each.push(json!({
             "rank": rank, "host": member.host, "images_per_second": rate,
@@ -103,7 +103,7 @@ pub(crate) fn gather(
     Ok(())
 }
 
-/// Prints what [`gather`] has added.
+/// Prints the figures added by [`gather`].
 pub(crate) fn print(figures: &Value) {
     let ranks = &figures["ranks"];
     let number = |value: &Value, pointer: &str| {
@@ -132,7 +132,7 @@ pub(crate) fn print(figures: &Value) {
     }
 }
 
-/// Refuses options that make no sense for this many ranks.
+/// Rejects options that are invalid for this number of ranks.
 ///
 /// # Errors
 /// Such an option.

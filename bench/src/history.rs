@@ -1,5 +1,5 @@
 //! `bench history`: the measurements in git, one JSON file per session with the day, the device and
-//! the files of its commands as they were, and a reader that compares sessions of one device.
+//! the unmodified output files of its commands, and a reader that compares sessions of one device.
 
 #[cfg(test)]
 mod figures;
@@ -46,13 +46,13 @@ struct Session {
     commit: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     remarks: Vec<String>,
-    /// By file name, as their commands wrote them.
+    /// By file name, as written by their commands.
     files: BTreeMap<String, Value>,
 }
 
-/// Figures that are printed without a filter, by the end of their names.
+/// Suffixes of the figures that are printed without a filter.
 const MAIN: [&str; 3] = ["images_per_second", "step_ms/p50", "p50_ms"];
-/// Keys whose value names an element of a list.
+/// Keys whose value identifies an element of a list.
 const NAMES: [&str; 7] = ["stage", "preset", "case", "variant", "product", "what", "shapes"];
 
 pub(crate) fn run(args: &HistoryArgs) -> anyhow::Result<()> {
@@ -150,7 +150,7 @@ fn read_all(folder: &Path) -> anyhow::Result<Vec<Session>> {
     Ok(sessions)
 }
 
-/// The numbers of a value, each under its place.
+/// The numbers in a value, each with its path.
 fn figures(value: &Value, place: &str, found: &mut BTreeMap<String, f64>) {
     match value {
         Value::Number(number) => {

@@ -97,7 +97,7 @@ pub fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => match error.downcast_ref() {
-            // Only the first of several ranks reports a fault that all of them met.
+            // Only rank 0 reports an error that all ranks had.
             Some(fault @ (EngineError::OfAllRanks(_) | EngineError::Ranks { .. })) => failed(fault),
             _ => {
                 eprintln!("error: {error:#}");
@@ -123,10 +123,10 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     }
 }
 
-/// Writes to standard output as far as it is open.
+/// Writes to standard output while it is open.
 fn write_out(text: &str) {
     use std::io::Write;
     let mut out = std::io::stdout();
-    // Nobody reads a pipe that is closed.
+    // A closed pipe is ignored.
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }

@@ -1,5 +1,4 @@
-//! Where the time of a step goes, part by part. On the CPU only: there each node is timed, and on a
-//! device a step is one graph.
+//! Step time by part. Only on the CPU, where each node is timed; on a device a step is one graph.
 
 use engine::train::Trainer;
 use graph::report::{node_cost, top_part};
@@ -11,7 +10,7 @@ pub(crate) struct Part {
     pub(crate) gflop: f64,
 }
 
-/// Mean milliseconds and GFLOP a step of each part and pass, the longest first.
+/// Mean milliseconds and GFLOP per step of each part and pass, the longest first.
 pub(crate) fn anatomy(trainer: &mut Trainer, steps: f64) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     for executor in trainer.cpu_executors().iter() {

@@ -1,4 +1,4 @@
-//! Random weights under which a deep model's activations stay within fp16, as trained ones do.
+//! Random weights with which a deep model's activations stay within fp16, as with trained ones.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use kernels::cpu::HostTensor;
 /// Scale of a frozen norm at the end of a residual branch, and of any other.
 const SCALES: [f32; 2] = [0.3, 0.8];
 
-/// Scales frozen norms down where they have their initial values. At 1, activations of random
-/// weights grow with each residual sum, beyond the range of fp16; the peers' scripts do the same.
+/// Reduces the scales of frozen norms with initial values. At 1, activations of random weights grow
+/// with each residual sum, beyond the range of fp16; the baseline scripts do the same.
 pub(crate) fn calm(
     config: &Config,
     params: &[Param],
@@ -42,7 +42,7 @@ pub(crate) fn calm(
     Ok(())
 }
 
-/// A trainer whose random weights are calm.
+/// A trainer with random weights that are scaled like this.
 pub(crate) fn trainer(
     config: &Config,
     data: &DataSet,
@@ -51,7 +51,7 @@ pub(crate) fn trainer(
     trainer_of(config, data, backend, Division::alone(&config.train, &backend.target(config)))
 }
 
-/// The same, with steps divided like this.
+/// The same, with this division of steps.
 pub(crate) fn trainer_of(
     config: &Config,
     data: &DataSet,

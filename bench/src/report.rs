@@ -9,7 +9,7 @@ use engine::runtime::Machine;
 use kernels::isa::Isa;
 use serde_json::Value;
 
-/// The value below which `share` (0..1) of the values lie, by linear interpolation.
+/// The value at quantile `share` (0..1) of the values, by linear interpolation.
 pub(crate) fn percentile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -26,12 +26,12 @@ pub(crate) fn cpu() -> String {
     format!("cpu: {}, {} threads, {isa}", machine.cpu, machine.threads)
 }
 
-/// Seconds that all threads of this process have run so far; `None` where the system does not say.
+/// CPU seconds of all threads of this process so far; `None` if the system does not report it.
 pub(crate) fn processor_seconds() -> Option<f64> {
-    /// Ticks of a second in `/proc`, on every Linux.
+    /// Ticks per second in `/proc`, on every Linux.
     const TICKS: f64 = 100.0;
     let text = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // After the command's name, which may hold spaces: utime and stime are fields 14 and 15.
+    // After the command's name, which may contain spaces: utime and stime are fields 14 and 15.
     let mut fields = text.rsplit(')').next()?.split_whitespace().skip(11);
     let mut ticks = || fields.next()?.parse::<f64>().ok();
     Some((ticks()? + ticks()?) / TICKS)
@@ -48,7 +48,7 @@ pub fn commit() -> String {
     engine::provenance::commit().map_or_else(version, str::to_string)
 }
 
-/// GFLOP/s of a 1024 x 1024 x 1024 product on all threads: the best of a few, after a warm-up.
+/// GFLOP/s of a 1024 x 1024 x 1024 GEMM on all threads: the best of a few, after a warm-up.
 pub(crate) fn gemm_gflops() -> anyhow::Result<f64> {
     use kernels::Role;
     use kernels::case::normal;
@@ -67,7 +67,7 @@ pub(crate) fn gemm_gflops() -> anyhow::Result<f64> {
     Ok(2.0 * (n as f64).powi(3) / best / 1e9)
 }
 
-/// Writes JSON as a whole file.
+/// Writes JSON to a file, atomically.
 pub(crate) fn write_json(path: &Path, value: &Value) -> anyhow::Result<()> {
     let text = serde_json::to_vec_pretty(value)?;
     engine::run_dir::write_whole(path, &text).with_context(|| path.display().to_string())

@@ -68,11 +68,11 @@ struct Timed {
     records: Vec<StepRecord>,
     /// Requests to the device in these steps; zero on the CPU.
     asked: Asked,
-    /// Seconds of all threads in these steps.
+    /// CPU seconds of all threads in these steps.
     processor: Option<f64>,
 }
 
-/// Shares of a step, on the average.
+/// Averages per step.
 #[derive(Default)]
 struct Asked {
     graph_launches: f64,
@@ -84,7 +84,7 @@ struct Asked {
 /// The presets that are measured by default.
 const ON_CPU: &str = "quickstart";
 const ON_GPU: &str = "torchvision_r50";
-/// Images of a GPU, and their shape, with that preset.
+/// Images per GPU, and their shape, with that preset.
 const GPU_IMAGES: usize = 12;
 const GPU_PADDED: PaddedShape = PaddedShape { height: 800, width: 1344 };
 
@@ -93,7 +93,7 @@ impl StepArgs {
         self.preset.as_deref().unwrap_or(if on_gpu { ON_GPU } else { ON_CPU })
     }
 
-    /// The config of a bench by this many ranks.
+    /// The config of a bench with this many ranks.
     fn config(&self, on_gpu: bool, ranks: usize) -> anyhow::Result<Config> {
         let mut set = self.set.clone();
         if on_gpu && self.preset.is_none() {
@@ -102,7 +102,7 @@ impl StepArgs {
         Ok(Config::load(self.preset(on_gpu), &set)?)
     }
 
-    /// The shape that drawn images fill, unless the config's own data is trained on.
+    /// The shape that synthetic images fill, unless the config's own data is used.
     fn padded(&self, config: &Config, on_gpu: bool) -> Option<PaddedShape> {
         let is_usual = on_gpu && self.preset.is_none() && config.data == Data::default();
         self.padded.or(is_usual.then_some(GPU_PADDED))
@@ -111,7 +111,7 @@ impl StepArgs {
 
 pub(crate) fn run(args: &StepArgs) -> anyhow::Result<()> {
     anyhow::ensure!(args.steps > 0, "--steps must be at least 1");
-    // The ranks meet before their devices are known; both default presets let them meet alike.
+    // Rendezvous comes before devices are known; both default presets share its settings.
     let config = args.config(false, 1)?;
     let measured = in_group(&args.group.ranks, &args.device, &config, |rank| {
         measure(args, rank, &config).map_err(of_engine)
@@ -119,7 +119,7 @@ pub(crate) fn run(args: &StepArgs) -> anyhow::Result<()> {
     Ok(measured?)
 }
 
-/// The part of one rank.
+/// The work of one rank.
 fn measure(args: &StepArgs, rank: &Rank<'_>, config: &Config) -> anyhow::Result<()> {
     let ranks = rank.group().ranks();
     group::check(&args.group, ranks, args.all_reduce.is_asked(), args.seconds.is_some())?;
@@ -200,7 +200,7 @@ fn opened(args: &StepArgs, rank: &Rank<'_>, config: &Config) -> anyhow::Result<(
     Ok((backend, Team::alone()))
 }
 
-/// The training data, drawn once on each host.
+/// The training data, generated once on each host.
 fn data_of(
     args: &StepArgs,
     config: &mut Config,
@@ -227,7 +227,7 @@ fn data_of(
     })
 }
 
-/// An error for the command line, in the words of its whole chain.
+/// An error for the command line, with its entire chain of causes.
 fn of_engine(fault: anyhow::Error) -> EngineError {
     match fault.downcast() {
         Ok(fault) => fault,
@@ -235,7 +235,7 @@ fn of_engine(fault: anyhow::Error) -> EngineError {
     }
 }
 
-/// Makes the steps: warm-up first, then with the clock running.
+/// Runs the steps: warm-up first, then the timed ones.
 fn time(
     args: &StepArgs,
     trainer: &mut Trainer,
@@ -270,7 +270,7 @@ fn time(
     let processor = busy.zip(processor_seconds()).map(|(before, after)| after - before);
     bar.finish_and_clear();
     anyhow::ensure!(!records.is_empty(), "--seconds {limit} leaves no time for a step");
-    // Steps that were begun ahead are in the counts, though not among the records.
+    // Steps begun ahead are counted, though they are not among the records.
     let begun = (records.len() + trainer.in_flight()) as f64;
     let each = |count: fn(&Counts) -> u64| (count(&after) - count(&before)) as f64 / begun;
     let asked = Asked {
@@ -301,7 +301,7 @@ fn figures(records: &[StepRecord]) -> Value {
         "seconds": seconds,
         "step_ms": {"p50": percentile(&ms, 0.5), "p95": percentile(&ms, 0.95)},
         "data_ms": data_ms,
-        // Zero where they are not counted.
+        // Zero if they are not counted.
         "positives_per_image": positives,
     })
 }
@@ -328,7 +328,7 @@ fn print_figures(value: &Value) {
     }
 }
 
-/// Prints what only the CPU measures: each part's time, against the rate of a plain product.
+/// Prints the CPU's measurements: each part's time, relative to the rate of a plain GEMM.
 fn of_cpu(trainer: &mut Trainer, timed: &Timed, value: &mut Value) -> anyhow::Result<()> {
     let steps = timed.records.len() as f64;
     let processor_ms = timed.processor.map(|seconds| 1e3 * seconds / steps);
@@ -344,7 +344,7 @@ fn of_cpu(trainer: &mut Trainer, timed: &Timed, value: &mut Value) -> anyhow::Re
     Ok(())
 }
 
-/// Prints what only a device has: its graphs, and a step's requests to it.
+/// Prints a device's measurements: its graphs, and a step's requests to it.
 fn of_device(trainer: &Trainer, asked: &Asked, value: &mut Value) {
     let kernels: Vec<usize> = trainer.graphs().iter().map(|graph| graph.kernels).collect();
     say!(

@@ -1,17 +1,17 @@
-//! The figures of GPUs that documents state are those of the history: a line with such figures ends
-//! in a comment that lists where they come from, `<!-- figures: COMMIT/FILE: NAME, ..; .. -->`, in
-//! which `COMMIT/FILE/NAME over COMMIT/FILE/NAME` is a ratio.
+//! GPU figures in documents must match the history: a line with such figures ends in a comment that
+//! lists their sources, `<!-- figures: COMMIT/FILE: NAME, ..; .. -->`, in which `COMMIT/FILE/NAME
+//! over COMMIT/FILE/NAME` is a ratio.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::{figures, read_all};
 
-/// The pages that may state what a GPU measured.
+/// The pages that may contain GPU measurements.
 const PAGES: [&str; 3] = ["README.md", "docs/measurements-gpu.md", "docs/decisions/packages.md"];
 const COMMENT: &str = "<!-- figures: ";
 
-/// Each figure of the history under `COMMIT/FILE/NAME`.
+/// Each figure of the history by `COMMIT/FILE/NAME`.
 fn history() -> BTreeMap<String, f64> {
     let mut found = BTreeMap::new();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("history");
@@ -23,8 +23,8 @@ fn history() -> BTreeMap<String, f64> {
     found
 }
 
-/// The numbers of a line that stand by themselves, as they are written: those in code, links and
-/// words such as H100 or 800x1344 are names.
+/// The separate numbers of a line, as written: numbers in code, links and words such as H100 or
+/// 800x1344 are names.
 fn numbers(line: &str) -> Vec<String> {
     let code = line.split('`').step_by(2).collect::<Vec<_>>().join(" ");
     let parts = code.split(['(', ')']).filter(|part| !part.contains(".md"));
@@ -35,7 +35,7 @@ fn numbers(line: &str) -> Vec<String> {
     words.map(|word| word.replace(',', "")).filter(|word| is_number(&word.as_str())).collect()
 }
 
-/// The figures that a comment lists.
+/// The figures listed in a comment.
 fn names(comment: &str) -> Vec<String> {
     let groups = comment.trim_end_matches(" -->").split("; ");
     let of_group = |group: &str| match group.split_once(": ") {
@@ -45,7 +45,7 @@ fn names(comment: &str) -> Vec<String> {
     groups.flat_map(of_group).collect()
 }
 
-/// The fault of a line of a page; in `strict` pages no other line may state a number.
+/// The error in a line of a page; in `strict` pages no other line may contain a number.
 fn fault(line: &str, strict: bool, known: &BTreeMap<String, f64>) -> Option<String> {
     let Some((text, comment)) = line.split_once(COMMENT) else {
         let about_gpus = ["H100", "H200", "A100"].iter().any(|gpu| line.contains(gpu));

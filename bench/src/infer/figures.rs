@@ -1,4 +1,4 @@
-//! The results of `bench infer`: rates and latencies at each depth of the way from pixels to
+//! The results of `bench infer`: rates and latencies at each depth of the pipeline from pixels to
 //! scores.
 
 use engine::evaluate::{ImageDetections, Stages};
@@ -25,7 +25,7 @@ pub(super) struct Case {
     pub(super) scored: usize,
     /// Bytes of a run's inputs.
     pub(super) input_bytes: usize,
-    /// Milliseconds of all threads for a run, decoding included.
+    /// Milliseconds of CPU time over all threads for a run, including decoding.
     pub(super) processor_ms: Option<f64>,
     /// Milliseconds to copy them to a device, by the device's clock.
     pub(super) copy_ms: Option<f64>,
@@ -34,7 +34,7 @@ pub(super) struct Case {
 /// Seconds of a run, up to some stage.
 type Depth = fn(&Stages) -> f64;
 
-/// The depths up to which the clock runs, by name, in order.
+/// The depths up to which time is measured, by name, in order.
 const DEPTHS: [(&str, Depth); 3] = [
     ("program", |s| s.program),
     ("boxes", |s| s.fill + s.program + s.read),
@@ -63,7 +63,7 @@ impl Case {
         (rate, percentile(&ms, 0.5), percentile(&ms, 0.95))
     }
 
-    /// Images per second with everything, including scoring.
+    /// Images per second over all stages, including scoring.
     fn scored_rate(&self) -> f64 {
         1.0 / (1.0 / self.timed(DEPTHS[2].1).0 + self.score_ms / 1e3)
     }
@@ -128,7 +128,7 @@ pub(super) fn print_head() {
     let columns = "   images/s  p50 ms   p95 ms";
     say!(
         "{:>36} {columns:>27} {columns:>27} {columns:>27}  images/s",
-        "", // what the columns stand for is on the next line
+        "", // the next line explains the columns
     );
     say!(
         "{:>5} {:>12} {:>6} {:>10} {:>27} {:>27} {:>27} {:>9}",

@@ -128,7 +128,7 @@ pub(crate) fn run(args: &InferArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Drawn images of the requested shape, otherwise those that `onegraph eval` would use.
+/// Synthetic images of the requested shape, otherwise the data that `onegraph eval` would use.
 fn open_data(args: &InferArgs, config: &mut Config) -> anyhow::Result<DataSet> {
     let progress = Progress::loud();
     if let Some(shape) = args.padded {

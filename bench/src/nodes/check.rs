@@ -55,8 +55,8 @@ pub(crate) struct Check {
     pub(crate) failed: usize,
 }
 
-/// Runs a step of one image, node by node, and prints the differences. Each node is named on
-/// standard error before it runs.
+/// Runs a step of one image, node by node, and prints the differences. Each node's name is printed
+/// to standard error before it runs.
 pub(crate) fn run(
     config: &Config,
     data: &DataSet,

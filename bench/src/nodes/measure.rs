@@ -17,7 +17,7 @@ use super::check::Standings;
 use super::rows::{self, Row};
 use crate::report::{percentile, write_json};
 
-/// Graph steps before anything is timed.
+/// Graph steps before measuring.
 const WARM_UP: usize = 2;
 /// Timestamps used to measure their own cost.
 const STAMPS: usize = 1000;
@@ -122,7 +122,7 @@ fn executor(trainer: &mut Trainer) -> anyhow::Result<&mut DeviceExecutor> {
     trainer.device_executor().context("the trainer is not on a device")
 }
 
-/// Runs `repeats` steps after one that shows how long a lead they need.
+/// Runs `repeats` steps after one that shows how far ahead the host must enqueue.
 fn steps(
     trainer: &mut Trainer,
     watch: &mut Stopwatch,
@@ -214,7 +214,7 @@ fn timeline(
     figures.add("timeline", value)
 }
 
-/// Spans in the Trace Event Format, which Perfetto and chrome://tracing show: a thread a stream.
+/// Spans in the Trace Event Format of Perfetto and chrome://tracing: one thread per stream.
 fn trace(prepared: &Prepared, spans: &[Span], about: Value) -> Value {
     let event = |span: &Span| {
         let pass = rows::node_at(prepared, span.work).map(|node| node.pass.to_string());

@@ -1,7 +1,7 @@
 //! The launches of a step by kernel, op and shapes: time, work, and share of the ceiling.
 //!
-//! FLOPs and bytes are those of the node, at capacity. A node of several kernels is one row, with
-//! the time of each kernel below it.
+//! FLOPs and bytes are per node, at capacity. A node with several kernels is one row, with the time
+//! of each kernel below it.
 
 use std::collections::BTreeMap;
 
@@ -19,11 +19,11 @@ use crate::work;
 /// Nodes of the same kernels, op and shapes.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
-    /// Name of the op, or of the launch at either end of a step.
+    /// Name of the op, or of the launch at the start or end of a step.
     pub(crate) op: String,
     /// Inputs, outputs and updates.
     pub(crate) shapes: String,
-    /// `forward`, `backward`, `update`, or `step` at either end.
+    /// `forward`, `backward`, `update`, or `step` at the start and end.
     pub(crate) pass: String,
     pub(crate) nodes: Vec<String>,
     /// Each kernel with the microseconds of all its launches.
@@ -45,7 +45,7 @@ impl Row {
         self.us() / self.nodes.len() as f64
     }
 
-    /// Share of the ceiling that bounds it.
+    /// Fraction of the ceiling that bounds it.
     fn share(&self, ceilings: Option<&Ceilings>) -> Option<f64> {
         ceilings.map(|c| 1e3 * c.peak.least_ms(self.flops, self.bytes) / self.each_us())
     }
@@ -108,7 +108,7 @@ fn launches(work: &Work) -> impl Iterator<Item = &'static str> {
     work.tasks().map(Task::name)
 }
 
-/// The node at a work index; `None` at either end of the step.
+/// The node at a work index; `None` at the start and end of the step.
 pub(crate) fn node_at(prepared: &Prepared, position: usize) -> Option<&Node> {
     let launch = prepared.schedule.launches().get(position.checked_sub(1)?)?;
     Some(&prepared.program.nodes()[launch.node.index()])
@@ -126,7 +126,7 @@ fn row(prepared: &Prepared, position: usize, work: &Work, standings: Option<&Sta
         standing: None,
     };
     let Some(node) = node_at(prepared, position) else {
-        // Nothing is computed there: it only copies inputs.
+        // No computation there: it only copies inputs.
         let written = work.tasks().flat_map(Task::touches).filter(|t| t.access.writes());
         row.bytes = 2.0 * written.map(|t| t.bytes as f64).sum::<f64>();
         return row;

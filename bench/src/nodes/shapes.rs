@@ -1,5 +1,5 @@
 //! `bench nodes --shapes FILE`: the distinct convolutions and linear layers of the step, for
-//! another program that times the same products.
+//! another program that times the same GEMMs.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -20,9 +20,9 @@ use kernels::ops::stem::{self, Stem};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// COCO's classes, for a config that leaves the number to the data.
+/// COCO's classes, for a config that takes the number from the data.
 const CLASSES: usize = 80;
-/// Objects an image: no product depends on it.
+/// Objects per image: does not affect any GEMM.
 const OBJECTS: usize = 100;
 
 /// A GEMM: the convolution of `n` maps of `h` x `w` x `c` with `k` filters of `r` x `s`, forward
@@ -46,7 +46,7 @@ struct Product {
 }
 
 impl Product {
-    /// One value, multiplied.
+    /// A GEMM with all extents 1.
     const PIXEL: Self = Self {
         op: "",
         pass: "",
@@ -99,7 +99,7 @@ fn program(config: &Config, padded: PaddedShape) -> anyhow::Result<Program> {
     Ok(training_program(&spec)?.program)
 }
 
-/// The products that a node makes.
+/// The GEMMs of a node.
 fn products(program: &Program, node: &Node) -> Vec<Product> {
     let op: &dyn Any = node.op.as_ref();
     if let Some(op) = op.downcast_ref::<Projected>() {
@@ -121,7 +121,7 @@ fn products(program: &Program, node: &Node) -> Vec<Product> {
     node.inputs[RpnHeadInputs::LEN..].iter().flat_map(of_map).collect()
 }
 
-/// The convolution and the projection of a bottleneck's end.
+/// The convolution and the projection of a fused bottleneck output.
 fn of_projected(program: &Program, node: &Node, op: &Projected) -> [Product; 2] {
     let ProjectedInputs { x, w, from, w_from, .. } = ProjectedInputs::of(&node.inputs);
     [(x, w, 1), (from, w_from, op.stride)].map(|(x, w, stride)| {
@@ -131,7 +131,7 @@ fn of_projected(program: &Program, node: &Node, op: &Projected) -> [Product; 2] 
     })
 }
 
-/// The product that a node is, if it is one.
+/// The GEMM of a node, if it is one.
 fn product(program: &Program, node: &Node) -> Option<Product> {
     let op: &dyn Any = node.op.as_ref();
     let input = |i: usize| program.desc(node.inputs[i]);
@@ -160,7 +160,7 @@ fn product(program: &Program, node: &Node) -> Option<Product> {
             Product { op: "linear", h: 1, w: 1, c, ..plain }
         }
         Layer::Conv2d { stride, pad, dilation, groups } => {
-            // An image has a channel of padding that filters do not see.
+            // Images have a padding channel that filters do not use.
             let [r, s, c] = [1, 2, 3].map(|i| w.dim(i));
             Product { op: "conv2d", c: c * groups, r, s, stride, pad, dilation, groups, ..plain }
         }
@@ -178,7 +178,7 @@ mod tests {
 
     use super::shapes;
 
-    /// R50-FPN's layers as its paper and torchvision have them, found by hand.
+    /// R50-FPN's layers as in its paper and torchvision, counted by hand.
     #[test]
     fn the_shapes_of_r50_are_those_of_its_layers() {
         let set = ["train.batch_size=12".to_string()];
@@ -198,7 +198,7 @@ mod tests {
         let stem = [12, 800, 1344, 3, 64, 7, 7, 2, 3];
         assert_eq!(find("conv2d", "forward", stem), Some(1));
         assert_eq!(find("conv2d", "grad_weight", stem), None, "the stem is frozen");
-        // 3x3 of res2's three blocks; of P2: the FPN's output and the RPN's hidden layer.
+        // 3x3 of res2's three blocks; on P2: the FPN's output and the RPN's hidden layer.
         assert_eq!(find("conv2d", "forward", [12, 200, 336, 64, 64, 3, 3, 1, 1]), Some(3));
         assert_eq!(find("conv2d", "forward", [12, 200, 336, 256, 256, 3, 3, 1, 1]), Some(2));
         // fc6 of 512 RoIs per image.

@@ -1,5 +1,5 @@
-//! Limits of the step of Mask R-CNN R50, counted on paper: a change that adds work, bytes or
-//! launches fails here. And the table of `docs/models.md`.
+//! Hand-counted limits of the step of Mask R-CNN R50: a change that adds work, bytes or launches
+//! fails here. Also the table of `docs/models.md`.
 
 use std::path::Path;
 
@@ -29,7 +29,7 @@ fn step(gpu: &Gpu, case: Case, padded: PaddedShape) -> StepPlan {
     model.step(&Setting { case, ..ALONE })
 }
 
-/// TFLOP, GB and kernels of a step at 800x1088, 64 positives an image.
+/// TFLOP, GB and kernels of a step at 800x1088, with 64 positives per image.
 const TFLOP: f64 = 0.99;
 const GIGABYTES: f64 = 3.4;
 const KERNELS: usize = 343;
@@ -45,7 +45,7 @@ fn the_step_keeps_to_its_work() {
     assert!(step.kernels() <= KERNELS, "{} kernels, of {KERNELS}", step.kernels());
 }
 
-/// No node beats the data sheet, none moves more than 92 % of its bandwidth, even at its best.
+/// No node is faster than the data sheet, none uses more than 92 % of its bandwidth, even at best.
 #[test]
 fn no_node_beats_its_floor() {
     for gpu in Gpu::NAMES.map(|name| Gpu::named(name).expect(name)) {
@@ -60,7 +60,7 @@ fn no_node_beats_its_floor() {
     }
 }
 
-/// Accuracies add two launches, and leave kernel, grid and stream of all others as they are.
+/// Accuracies add two launches, and do not change kernel, grid and stream of all others.
 #[test]
 fn accuracies_add_two_launches() {
     let gpu = Gpu::named(Gpu::NAMES[0]).expect("a GPU");
@@ -77,8 +77,8 @@ fn accuracies_add_two_launches() {
     assert_eq!(plain, asked);
 }
 
-/// Kernel, grid and stream of each launch of every preset, as a digest by preset and GPU: a model
-/// of time that chooses other plans shows here.
+/// Kernel, grid and stream of each launch of every preset, as a digest by preset and GPU: detects a
+/// cost model that selects other plans.
 #[test]
 fn every_product_keeps_its_plan() {
     let mut found = String::new();
@@ -103,8 +103,8 @@ fn every_product_keeps_its_plan() {
     assert!(found == include_str!("plans.txt"), "bench/src/plan/plans.txt is to be:\n{found}");
 }
 
-/// The all-reduces of many GPUs come one after another, before the update; slower networks only
-/// cost.
+/// The all-reduces of many GPUs run one after another, before the update; slower networks only
+/// increase the time.
 #[test]
 fn steps_of_many_gpus_wait_for_their_all_reduces() {
     let config = Config::load("mlperf_r50", &[]).expect("a preset");
@@ -123,12 +123,12 @@ fn steps_of_many_gpus_wait_for_their_all_reduces() {
     assert!(in_turn, "{sums:?}");
     let end = sums.iter().map(|node| node.start_ms + node.ms).fold(0.0, f64::max);
     assert!(end < slow.ms, "the update comes after the last sum");
-    // MLPerf's parameters without stem and res2, in half, behind the losses.
+    // MLPerf's parameters without stem and res2, in half, after the losses.
     let gradients: usize = sums[1..].iter().map(|node| node.summed_bytes).sum();
     assert_eq!(gradients, 2 * 44_125_173);
 }
 
-/// The row of a preset: what it trains, its work, and its speed on one H100.
+/// The row of a preset: trained heads, work, and speed on one H100.
 fn row(preset: &str) -> String {
     let config = Config::load(preset, &[]).expect("a preset");
     let model = Model::new(&config, 1, IMAGES, FULL, &Gpu::h100()).expect("a model");

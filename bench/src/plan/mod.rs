@@ -1,6 +1,6 @@
-//! `bench plan`: the time that a training step should take, node by node, and how it scales over
-//! GPUs. The step is the real Program with its schedule and its launches; durations are a model
-//! ([`kernels::time`]), each a range.
+//! `bench plan`: the predicted time of a training step, node by node, and how it scales over GPUs.
+//! The step is the real Program with its schedule and its launches; durations come from a cost
+//! model ([`kernels::time`]), each a range.
 
 #[cfg(test)]
 mod goals;
@@ -23,7 +23,7 @@ use crate::report::{commit, write_json};
 use model::{Model, Setting, StepPlan};
 use network::Network;
 
-/// Ranks beyond which no formula here was thought through.
+/// Maximum number of ranks for which the formulas are meant.
 const MAX_GPUS: usize = 4096;
 const MAX_IMAGES: usize = 256;
 
@@ -57,7 +57,7 @@ pub(crate) struct PlanArgs {
     json: Option<PathBuf>,
 }
 
-/// The step of a number of GPUs, from the fast case to the slow one.
+/// The step with a number of GPUs, from the fast case to the slow one.
 #[derive(Debug, Serialize)]
 struct Scaling {
     gpus: usize,
@@ -215,12 +215,12 @@ fn print_scaling(rows: &[Scaling], network: &Network) {
     }
 }
 
-/// The images per second of a GPU, by the duration of a step.
+/// Images per second of a GPU, from the duration of a step.
 fn rates(images: usize, step_ms: [f64; 3]) -> [f64; 3] {
     step_ms.map(|ms| 1e3 * images as f64 / ms)
 }
 
-/// A range, its guess first: `52.6 (45.2 to 64.7)`.
+/// A range after its expected value: `52.6 (45.2 to 64.7)`.
 fn range([fast, expected, slow]: [f64; 3], digits: usize) -> String {
     let (low, high) = (fast.min(slow), fast.max(slow));
     format!("{expected:.digits$} ({low:.digits$} to {high:.digits$})")

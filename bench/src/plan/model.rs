@@ -1,4 +1,4 @@
-//! The real training step as work: each node of the Program with the modelled time of its launches.
+//! The real training step as work: each Program node with the predicted time of its launches.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use serde::Serialize;
 use super::network::Network;
 use super::timeline::{self, simulate};
 
-/// COCO's classes, for a config that leaves the number to the data.
+/// COCO's classes, for a config that takes the number from the data.
 const CLASSES: usize = 80;
 /// Maximum number of objects per image.
 const OBJECTS: usize = 100;
-/// Kernels that pick a few places of the maps that they read.
+/// Kernels that read only a few elements of their input maps.
 const PICKS: [&str; 2] = ["gather_patches_f16x8", "decode_proposals_f16"];
-/// Kernels of a weight's gradient: rows in use are shared among all of their blocks.
+/// Weight gradient kernels: rows in use are shared among all of their blocks.
 const SHARED_ROWS: &str = "conv2d_grad_weight";
 
-/// Chains of dependent steps, in microseconds, whatever the number of images: by hand from the
+/// Dependent steps per kernel, in microseconds, for any number of images: counted by hand from the
 /// kernels' rounds.
 const CHAINS: &[(&str, f64)] = &[
     ("nms_proposals_sort", 40.0),
@@ -46,11 +46,11 @@ const CHAINS: &[(&str, f64)] = &[
     ("mask_bce_loss_total", 10.0),
     ("control_step", 5.0),
     ("publish", 3.0),
-    // The tile where most RoIs meet.
+    // The tile that most RoIs overlap.
     ("roi_align_grad_tiles", 50.0),
 ];
 
-/// Multiprocessors that a collective occupies: one for each channel; a usual number.
+/// SMs occupied by a collective: one per channel; a typical number.
 const CHANNELS: f64 = 16.0;
 
 /// A node of the step.
@@ -59,12 +59,12 @@ pub(super) struct NodePlan {
     pub(super) name: String,
     pub(super) stream: usize,
     pub(super) kernels: Vec<&'static str>,
-    /// With as many positives as the step has, not at capacity; the FLOPs of the op.
+    /// FLOPs of the op, with the step's number of positives, not at capacity.
     pub(super) flops: f64,
     pub(super) bytes: f64,
-    /// Bytes that it sums over GPUs.
+    /// Bytes that it all-reduces over GPUs.
     pub(super) summed_bytes: usize,
-    /// By the data sheet: FLOPs and bytes at full rate.
+    /// At the data sheet's full rates for FLOPs and bytes.
     pub(super) floor_ms: f64,
     /// Duration when nothing else runs, with a gap for each kernel.
     pub(super) ms: f64,
@@ -95,7 +95,7 @@ pub(super) struct Setting {
     pub(super) case: Case,
     pub(super) gpus: usize,
     pub(super) network: Network,
-    /// Positive RoIs of an image, on average.
+    /// Average positive RoIs per image.
     pub(super) positives: f64,
 }
 
@@ -103,13 +103,13 @@ pub(super) struct Setting {
 pub(super) struct Model {
     gpu: Gpu,
     pub(super) prepared: Prepared,
-    /// Maximum positive RoIs of an image, which the mask and keypoint heads work on.
+    /// Maximum positive RoIs per image for the mask and keypoint heads.
     capacity: f64,
     launches: graph::capture::LaunchList,
 }
 
 impl Model {
-    /// The step of `gpus` GPUs that each have `images` images of a padded shape.
+    /// The step of `gpus` GPUs with `images` images each, of a padded shape.
     pub(super) fn new(
         config: &Config,
         gpus: usize,
@@ -188,7 +188,7 @@ impl Model {
             ms = setting.network.all_reduce_ms(setting.gpus, summed_bytes);
             share = CHANNELS / self.gpu.multiprocessors as f64;
         }
-        // The data sheet's rate is that of tensor cores: other ops have their bytes as a floor.
+        // The data sheet's rate is for tensor cores: other ops are bounded by their bytes.
         let products = if node.op.traits().on_tensor_cores { flops } else { 0.0 };
         let plan = NodePlan {
             name: program.node_name(place.node),
@@ -246,7 +246,7 @@ impl Model {
 }
 
 /// The config with a batch for these GPUs, in groups that divide the images of a rank: if the
-/// config's own groups do not, the rank's images are one group, with as many proposals per image.
+/// config's groups do not, the rank's images are one group, with as many proposals per image.
 fn with_batch_of(config: &Config, gpus: usize, images: usize) -> Config {
     let mut config = config.clone();
     config.train.batch_size = gpus * images;
@@ -261,7 +261,7 @@ fn with_batch_of(config: &Config, gpus: usize, images: usize) -> Config {
     config
 }
 
-/// Bytes that a task accesses; a kernel that picks reads only as many as it writes.
+/// Bytes that a task accesses; a kernel in `PICKS` reads only as many as it writes.
 fn moved_bytes(task: &Task) -> f64 {
     let touches = task.touches();
     let bytes = |writes: bool| -> usize {
@@ -271,11 +271,11 @@ fn moved_bytes(task: &Task) -> f64 {
     (read + bytes(true)) as f64
 }
 
-/// Elements of a node's product, and its columns if a block makes all of them.
+/// Output elements of a node's GEMM, and its columns if one block computes all of them.
 fn product_len(program: &Program, node: &Node) -> (f64, Option<usize>) {
     let len = |t: &TensorId| program.desc(*t).len();
     if (node.op.as_ref() as &dyn Any).is::<RpnHead>() {
-        // The hidden maps, which no tensor holds: outputs are A and 4A of each of their positions.
+        // The hidden maps are in no tensor: outputs are A and 4A of each of their positions.
         let [hidden, anchors] = [1, 3].map(|input| len(&node.inputs[input]));
         let outputs: usize = node.outputs.iter().map(len).sum();
         return (outputs as f64 / (5 * anchors) as f64 * hidden as f64, Some(hidden));
@@ -287,6 +287,6 @@ fn product_len(program: &Program, node: &Node) -> (f64, Option<usize>) {
         let [x, y] = [node.inputs[0], node.outputs[0]].map(|t| program.desc(t).dim(-1));
         layer.depth_on_gpu(x, y)
     });
-    // The outputs that would have as many products, if each summed no zeros.
+    // Fewer outputs give the same multiply-adds without the zeros of merged groups.
     (node.outputs.first().map_or(1, len) as f64 / zeros as f64, None)
 }

@@ -1,10 +1,10 @@
-//! The network between GPUs, and the time of an all-reduce over it by formula.
+//! The network between GPUs, and a formula for the time of an all-reduce over it.
 
 use clap::Args;
 use serde::Serialize;
 
-/// Fixed cost of a collective: its kernel's start and the agreement of its channels.
-/// NCCL's `baseLat` of rings is 8.4 us; a graph node's start comes on top.
+/// Fixed cost of a collective: kernel start and synchronization of its channels. NCCL's `baseLat`
+/// of rings is 8.4 us; a graph node's start is added.
 const START_US: f64 = 10.0;
 
 #[derive(Debug, Clone, Copy, Args, Serialize)]

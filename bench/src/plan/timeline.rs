@@ -5,16 +5,16 @@
 //! Small grids thus overlap, while two tasks that each fill the GPU take as long as one after the
 //! other.
 
-/// Work of a stream.
+/// A task of a stream.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Task {
     /// A stream runs its tasks in the order of the list.
     pub(super) stream: usize,
     /// Duration when nothing else runs.
     pub(super) ms: f64,
-    /// Part of the GPU that it takes meanwhile, 0 to 1.
+    /// Fraction of the GPU that it uses meanwhile, 0 to 1.
     pub(super) share: f64,
-    /// True if it never gives way: a collective, whose blocks stay where they are.
+    /// True if it is never slowed down: a collective, whose blocks stay resident.
     pub(super) keeps: bool,
     /// Tasks of other streams, by position, that it waits for.
     pub(super) waits: Vec<usize>,
@@ -27,10 +27,10 @@ pub(super) struct Span {
     pub(super) end: f64,
 }
 
-/// Milliseconds below which nothing is left of a task.
+/// Milliseconds below which a task is complete.
 const NOTHING: f64 = 1e-12;
 
-/// Runs all tasks. Panics if they wait for each other in a circle.
+/// Runs all tasks. Panics if they have a dependency cycle.
 pub(super) fn simulate(tasks: &[Task]) -> Vec<Span> {
     let streams = tasks.iter().map(|task| task.stream + 1).max().unwrap_or(0);
     let mut queues: Vec<std::collections::VecDeque<usize>> = vec![Default::default(); streams];
@@ -39,7 +39,7 @@ pub(super) fn simulate(tasks: &[Task]) -> Vec<Span> {
     }
     let mut spans = vec![Span::default(); tasks.len()];
     let mut done = vec![false; tasks.len()];
-    // Position and milliseconds left.
+    // Index and remaining milliseconds.
     let mut running: Vec<(usize, f64)> = Vec::new();
     let mut now = 0.0;
     while queues.iter().any(|queue| !queue.is_empty()) {
@@ -102,7 +102,7 @@ mod tests {
         };
         assert!(close(end([0.5, 0.5]), 4.0), "both fit");
         assert!(close(end([1.0, 1.0]), 6.0), "as long as one after the other");
-        // At 2/3 of their speed the short one takes 3 ms, in which the long one makes 2 of its 4.
+        // At 2/3 speed the short one takes 3 ms, in which the long one completes 2 of its 4.
         assert!(close(end([1.0, 0.5]), 5.0));
     }
 
