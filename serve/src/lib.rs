@@ -1,8 +1,8 @@
 //! A detector behind HTTP: images in, COCO results out.
 //!
-//! `/ping` and `/invocations` are those of a SageMaker container, `/metrics` is Prometheus' text,
-//! and `/` is a page to drop a picture on. [`serve`] answers until it is told to stop, and then
-//! answers the requests in hand, for a limited time.
+//! `/ping` and `/invocations` follow SageMaker's container interface, `/metrics` is Prometheus
+//! text, and `/` is a page for dropping a picture. [`serve`] runs until it is stopped, and then
+//! answers the in-flight requests, within a time limit.
 
 mod metrics;
 mod queue;
@@ -22,15 +22,15 @@ use hyper_util::service::TowerToHyperService;
 use timed::Timed;
 use tokio::sync::Semaphore;
 
-/// Time for the headers of a request, and of an open connection for its next request.
+/// Time limit for the headers of a request, and for the next request on an open connection.
 const HEADERS: Duration = Duration::from_secs(20);
-/// Time between two looks at the flag that stops the server.
+/// Polling interval of the flag that stops the server.
 const LOOK: Duration = Duration::from_millis(50);
-/// Time for the model's run in hand once nobody waits for it.
+/// Time limit for the current run of the model once no client waits for it.
 const LAST_RUN: Duration = Duration::from_secs(3);
 
-/// Reads an image of a request from the bytes of its file, its position in the request and its
-/// file's name; the error is a sentence for the client.
+/// Reads an image of a request from the bytes of its file, its position in the request and its file
+/// name; the error is a message for the client.
 pub type Decode<I> = Arc<dyn Fn(&[u8], u64, Option<&str>) -> Result<I, String> + Send + Sync>;
 
 /// A detector.
@@ -38,49 +38,48 @@ pub trait Model: Send + 'static {
     /// An image in memory.
     type Image: Send + 'static;
 
-    /// Reads images; it runs on several threads beside [`Self::detect`].
+    /// Reads images; it runs on several threads concurrently with [`Self::detect`].
     fn decoder(&self) -> Decode<Self::Image>;
 
     /// COCO id and name of each category.
     fn categories(&self) -> Vec<(u64, String)>;
 
-    /// Detects on some images, which may be of several requests. Each gets its objects as JSON
-    /// objects of a COCO results file, or a sentence about why the model failed on it.
+    /// Detects on some images, possibly of several requests. Each gets its objects as JSON objects
+    /// of a COCO results file, or a message why the model failed on it.
     fn detect(&mut self, images: Vec<Self::Image>) -> Vec<Result<Vec<String>, String>>;
 }
 
 /// Limits of a server.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Bytes of a request's body.
+    /// Maximum bytes of a request's body.
     pub body: usize,
-    /// Files of a form.
+    /// Maximum files of a form.
     pub files: usize,
-    /// Requests whose images are read, wait or are detected on at a time; further ones are
-    /// answered with 503.
+    /// Maximum number of in-flight requests (being read, waiting, or detected on); further ones get
+    /// 503.
     pub requests: usize,
-    /// Open connections; further ones wait to be accepted.
+    /// Maximum open connections; further ones wait to be accepted.
     pub connections: usize,
-    /// Images that one run of the model takes.
+    /// Maximum images per run of the model.
     pub batch: usize,
     /// Longest wait of a batch for further images.
     pub gather: Duration,
-    /// Time for a request's body to arrive.
+    /// Time limit for a request's body to arrive.
     pub upload: Duration,
-    /// Time from a request's last byte to its answer, then 503.
+    /// Time limit from a request's last byte to its answer, then 503.
     pub wait: Duration,
-    /// Time that an answer may wait for its client to read; after it the connection is closed.
+    /// Time limit for the client to read an answer; then the connection is closed.
     pub send: Duration,
-    /// Time from the stop to the end of the server; requests that are in hand by then get no
-    /// answer.
+    /// Time from the stop to the end of the server; requests still in flight then get no answer.
     pub stop: Duration,
 }
 
 /// Answers requests on `listener` until `stop` is set; then it accepts no more, and returns once
-/// the requests in hand are answered.
+/// the in-flight requests are answered.
 ///
 /// # Errors
-/// A listener or thread that the system refuses.
+/// The system refuses a listener or thread.
 pub fn serve<M: Model>(
     model: M,
     listener: TcpListener,
@@ -105,8 +104,8 @@ pub fn serve<M: Model>(
         Ok::<(), io::Error>(())
     })?;
     runtime.shutdown_timeout(LOOK);
-    // Its last sender went with the routes; a run of the model that is too long ends with the
-    // process.
+    // Its last sender was dropped with the routes; a run of the model that takes too long ends with
+    // the process.
     let end = Instant::now() + LAST_RUN;
     while !worker.is_finished() && Instant::now() < end {
         std::thread::sleep(LOOK);
@@ -114,7 +113,7 @@ pub fn serve<M: Model>(
     Ok(())
 }
 
-/// Accepts connections until `stop` is set, and waits for those that are busy.
+/// Accepts connections until `stop` is set, and waits for active ones.
 async fn accept(
     listener: tokio::net::TcpListener,
     app: axum::Router,
@@ -130,7 +129,7 @@ async fn accept(
         };
         let stream = match tokio::time::timeout(LOOK, listener.accept()).await {
             Ok(Ok((stream, _))) => stream,
-            // Too many open files, or a client that is gone: the next may do.
+            // Too many open files, or a client that is gone: the next accept may succeed.
             Ok(Err(_)) => {
                 tokio::time::sleep(LOOK).await;
                 continue;
@@ -144,12 +143,12 @@ async fn accept(
             .serve_connection(TokioIo::new(Timed::new(stream, send)), service);
         let connection = graceful.watch(connection);
         tokio::spawn(async move {
-            // A client that breaks off is no fault of the server.
+            // A client that disconnects is not a server error.
             let _ = connection.await;
             drop(permit);
         });
     }
-    // From here on the system refuses connections.
+    // From here on the system rejects connections.
     drop((listener, app));
     let _ = tokio::time::timeout(drain, graceful.shutdown()).await;
 }

@@ -1,4 +1,4 @@
-//! Counts of the server's work, as Prometheus reads them.
+//! Counters of the server in Prometheus' format.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Upper ends of the histogram of answering times, in seconds.
+/// Upper bounds of the response time histogram, in seconds.
 const ENDS: [f64; 10] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0];
 
 /// Counters of one server.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
-    /// Requests whose images are read, wait or are detected on.
+    /// In-flight requests: being read, waiting, or detected on.
     pub(crate) in_hand: AtomicUsize,
     failed: AtomicBool,
     counts: Mutex<Counts>,
@@ -38,7 +38,7 @@ impl Metrics {
         counts.model_seconds += took.as_secs_f64();
     }
 
-    /// The model can answer no more.
+    /// Records that the model cannot answer any more.
     pub(crate) fn fail(&self) {
         self.failed.store(true, Ordering::Relaxed);
     }
@@ -59,7 +59,7 @@ impl Metrics {
         !self.failed.load(Ordering::Relaxed)
     }
 
-    /// All numbers, in Prometheus' text format.
+    /// All metrics, in Prometheus' text format.
     pub(crate) fn text(&self) -> String {
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let mut text = String::new();

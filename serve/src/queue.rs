@@ -1,4 +1,4 @@
-//! Images on their way to the model, and the thread that runs it.
+//! The queue of images for the model, and the thread that runs it.
 
 use std::io;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ pub(crate) type Answer = Result<Vec<String>, String>;
 struct Job<I> {
     image: I,
     answer: oneshot::Sender<Answer>,
-    /// Its place among the images in memory.
+    /// Its slot among the images in memory.
     _slot: OwnedSemaphorePermit,
 }
 
-/// The way to the model.
+/// The sending side of the queue.
 pub(crate) struct Queue<I> {
     jobs: Sender<Job<I>>,
     slots: Arc<Semaphore>,
@@ -39,7 +39,7 @@ impl<I> Clone for Queue<I> {
 /// most `batch`, and waits at most `gather` for the second.
 ///
 /// # Errors
-/// A thread that the system refuses.
+/// The system refuses a thread.
 pub(crate) fn start<M: Model>(
     mut model: M,
     slots: usize,
@@ -50,7 +50,7 @@ pub(crate) fn start<M: Model>(
     let metrics = Arc::new(Metrics::default());
     let counted = metrics.clone();
     let run = move || {
-        // Whatever ends the thread, a panic too: without it there are no results.
+        // Also runs if the thread panics: without it there are no results.
         let _ended = Ended(&counted);
         while let Some(jobs) = next_batch(&waiting, batch, gather) {
             answer(&mut model, jobs, &counted);
@@ -60,7 +60,7 @@ pub(crate) fn start<M: Model>(
     Ok((Queue { jobs, slots: Arc::new(Semaphore::new(slots)), metrics }, worker))
 }
 
-/// Reports a failure to the metrics once it goes.
+/// Reports a failure to the metrics when dropped.
 struct Ended<'a>(&'a Metrics);
 
 impl Drop for Ended<'_> {
@@ -69,7 +69,7 @@ impl Drop for Ended<'_> {
     }
 }
 
-/// Runs the model on the images whose clients still wait.
+/// Runs the model on the images whose clients are still connected.
 fn answer<M: Model>(model: &mut M, jobs: Vec<Job<M::Image>>, metrics: &Metrics) {
     let (mut images, mut answers) = (Vec::new(), Vec::new());
     for job in jobs.into_iter().filter(|job| !job.answer.is_closed()) {
@@ -83,12 +83,12 @@ fn answer<M: Model>(model: &mut M, jobs: Vec<Job<M::Image>>, metrics: &Metrics) 
     let found = model.detect(images);
     metrics.ran(answers.len(), started.elapsed(), found.iter().any(Result::is_ok));
     for ((answer, _slot), found) in answers.into_iter().zip(found) {
-        // A client that is gone is not told.
+        // A client may be gone.
         let _ = answer.send(found);
     }
 }
 
-/// Waits for images; `None` once nobody can send any.
+/// Waits for images; `None` once all senders are dropped.
 fn next_batch<I>(waiting: &Receiver<Job<I>>, most: usize, gather: Duration) -> Option<Vec<Job<I>>> {
     let mut jobs = vec![waiting.recv().ok()?];
     let end = Instant::now() + gather;
@@ -106,10 +106,10 @@ impl<I: Send + 'static> Queue<I> {
         &self.metrics
     }
 
-    /// Decodes an image once there is room for it, and waits for its objects.
+    /// Decodes an image once a slot is free, and waits for its objects.
     ///
     /// # Errors
-    /// The outer error is the one of `decode`, the inner one the model's.
+    /// The outer error is from `decode`, the inner one from the model.
     pub(crate) async fn detect(
         &self,
         decode: impl FnOnce() -> Result<I, String> + Send + 'static,
@@ -119,8 +119,8 @@ impl<I: Send + 'static> Queue<I> {
         };
         let (answer, objects) = oneshot::channel();
         let jobs = self.jobs.clone();
-        // The slot goes along: a client that is gone ends this task, and neither the thread that
-        // decodes nor its memory.
+        // The slot is moved along: a disconnected client ends this task, but neither the decoding
+        // thread nor its memory.
         let decoded = tokio::task::spawn_blocking(move || {
             if answer.is_closed() {
                 return Ok::<(), String>(());

@@ -18,13 +18,13 @@ use tokio::time::timeout;
 use crate::queue::Queue;
 use crate::{Decode, Limits};
 
-/// Time for the body of a request that is refused before it is read.
+/// Time limit for the body of a request that is rejected before it is read.
 const DISCARD: Duration = Duration::from_secs(5);
 
-/// The page to drop a picture on.
+/// The page for dropping a picture.
 const PAGE: &str = include_str!("page.html");
 
-/// The state that the routes share.
+/// The shared state of the routes.
 struct Door<I> {
     decode: Decode<I>,
     queue: Queue<I>,
@@ -33,7 +33,7 @@ struct Door<I> {
     requests: Arc<Semaphore>,
 }
 
-/// A request that gets no results.
+/// A rejected request.
 struct Refusal {
     status: StatusCode,
     why: String,
@@ -58,7 +58,7 @@ fn json(status: StatusCode, body: String) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-/// The file of an image in a request.
+/// An uploaded image file.
 struct Upload {
     name: Option<String>,
     bytes: Bytes,
@@ -124,7 +124,7 @@ async fn invocations<I: Send + 'static>(
     response
 }
 
-/// One request fewer is in hand once this goes.
+/// Decrements the number of in-flight requests when dropped.
 struct InHand<'a>(&'a std::sync::atomic::AtomicUsize);
 
 impl Drop for InHand<'_> {
@@ -154,16 +154,16 @@ impl<I: Send + 'static> Door<I> {
         timeout(wait, self.detect(uploads)).await.map_err(|_| late(wait))?
     }
 
-    /// Reads a body that nobody wants: a client that still writes would meet a closed connection
-    /// in place of its answer.
+    /// Reads and discards a body: a client that is still writing would get a closed connection
+    /// instead of its answer.
     async fn discard(&self, body: Body) {
         let mut body = Limited::new(body, self.limits.body);
         let read = async { while let Some(Ok(_)) = body.frame().await {} };
-        // A slower client goes without its answer.
+        // A slower client gets no answer.
         let _ = timeout(DISCARD, read).await;
     }
 
-    /// The images of a request: the body as a whole, or each file of a form.
+    /// The images of a request: the whole body, or each file of a form.
     async fn receive(&self, request: Request) -> Result<Vec<Upload>, Refusal> {
         let kind = request.headers().get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
         let kind = kind.unwrap_or("application/octet-stream").to_ascii_lowercase();
@@ -230,9 +230,9 @@ impl<I: Send + 'static> Door<I> {
     /// The results of all images: a COCO results file, whose image ids are positions from 0.
     async fn detect(&self, uploads: Vec<Upload>) -> Result<String, Refusal> {
         let count = uploads.len();
-        // The images of a request wait in turn, so that those of others come between them.
+        // The images of a request take turns, so that other requests' images are interleaved.
         let turns = Arc::new(Semaphore::new(self.limits.batch.max(1)));
-        // Given up by the client or by a limit, all of them end.
+        // If the client disconnects or a limit is reached, all of them end.
         let mut tasks = JoinSet::new();
         for (position, Upload { name, bytes }) in uploads.into_iter().enumerate() {
             let (queue, decode) = (self.queue.clone(), self.decode.clone());

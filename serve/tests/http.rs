@@ -1,4 +1,4 @@
-//! The server with a model that counts bytes in place of a detector, over real connections.
+//! The server with a model that counts bytes instead of detecting, over real connections.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serve::{Decode, Limits, Model};
 
-/// Answers an image with its length; a run waits for a word of the test if it is `held`.
+/// Answers an image with its length; if `held`, each run waits for a signal from the test.
 struct Counting {
     held: Option<Receiver<()>>,
     batches: Arc<Mutex<Vec<usize>>>,
@@ -45,7 +45,7 @@ impl Model for Counting {
     }
 }
 
-/// A running server; a held one is given a word for each run.
+/// A running server; a held one gets a signal for each run.
 struct Server {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -87,7 +87,7 @@ impl Server {
         Self { address, stop, go, batches, fails, thread }
     }
 
-    /// Sends a request as it is written, without waiting for the answer.
+    /// Sends a request, without waiting for the answer.
     fn send(&self, request: &[u8]) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).expect("it listens");
         stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a limit");
@@ -271,7 +271,7 @@ fn more_requests_than_allowed_are_told_to_come_again() {
 
 #[test]
 fn images_of_several_requests_share_a_run() {
-    // A run of three begins before the time to gather is over, one of fewer after it.
+    // A run of three starts before the gather time is over, one of fewer after it.
     let server = Server::start(Limits { gather: Duration::from_secs(10), ..limits() }, true);
     let held: Vec<TcpStream> = (0..3).map(|_| server.send(&post("image/png", b"img1"))).collect();
     let since = Instant::now();
@@ -294,7 +294,7 @@ fn an_answer_that_is_late_becomes_503_and_its_image_is_dropped() {
         let (status, body) = answer(stream);
         assert_eq!((status, body.contains("no answer within 3 s")), (503, true), "{body}");
     }
-    // The tasks of both are over, so the second image has no client.
+    // Both tasks have ended, so the second image has no client.
     server.in_hand(0);
     server.go.send(()).expect("a server");
     server.go.send(()).expect("a server");
@@ -331,7 +331,7 @@ fn requests_in_hand_are_answered_before_the_server_ends() {
         std::thread::sleep(Duration::from_millis(10));
     }
     for _ in 0..4 {
-        // A run takes up to three requests: the server may have ended before the last word.
+        // A run takes up to three requests: the server may have ended before the last signal.
         let _ = server.go.send(());
     }
     for stream in held {
