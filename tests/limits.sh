@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Inputs that took minutes or all memory: each at its size and at ten times that, in 60 s of
-# processor and 4 GiB. Prints seconds, peak MiB and PASS or FAIL a line; exits 1 after a FAIL. At ten
-# times the size, and for nested YAML, an error message passes; a crash does not.
-#   tests/limits.sh target/release/onegraph [WORDS]     only lines that have the words
+# Inputs that took minutes or all memory: each at its size and at ten times that, within 60 s of CPU
+# time and 4 GiB. Prints seconds, peak MiB and PASS or FAIL, one line each; exits 1 after a FAIL. At
+# ten times the size, and for nested YAML, an error message passes; a crash does not.
+#   tests/limits.sh target/release/onegraph [WORDS]     only lines that contain the words
 set -u
 O=$(realpath "$1") ONLY=${2:-} W=$(mktemp -d) failed=0
 trap 'rm -rf "$W"' EXIT

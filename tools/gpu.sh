@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # Checks and measures onegraph on this machine's GPU: one stage after the other, each with a time
-# limit, then a table. Exit code 1 if a stage failed. Changes no setting of the GPU.
+# limit, then prints a table. Exit code 1 if a stage failed. Does not change GPU settings.
 #
 #   tools/gpu.sh [--only STAGE,..] [--seconds N] [--out FOLDER] [--quick]
 #   tools/gpu.sh pack [FOLDER]
 #
 # --only     these stages; bench-* are several. All of them take about nine minutes
-# --seconds  for all of it, 560: stages for which no time is left are SKIPPED
-# --out      folder for log.txt, figures (JSON), clocks.csv; at the end FOLDER.tar.gz holds it all
-# --quick    a small model and few steps, to try this script
-# pack       copies programs, scripts and images to FOLDER (target/gpu) and compresses that to
+# --seconds  time limit for all stages, default 560: stages without enough time are SKIPPED
+# --out      folder for log.txt, figures (JSON), clocks.csv; compressed to FOLDER.tar.gz at the end
+# --quick    a small model and few steps, to test this script
+# pack       copies programs, scripts and images to FOLDER (target/gpu) and compresses it to
 #            FOLDER.tar.xz, for a machine with neither Rust nor a compiler
 set -euo pipefail
 export LC_ALL=C RUST_BACKTRACE=0
@@ -21,8 +21,8 @@ fail() {
     exit 2
 }
 
-# Images are those of coco-open in the folder that ONEGRAPH_DATA names, else in shared/data beside
-# the checkout; more scripts of baselines are in ONEGRAPH_PEERS, else in shared/peers.
+# Images are from coco-open in the folder ONEGRAPH_DATA, by default shared/data next to the
+# checkout; more baseline scripts are in ONEGRAPH_PEERS, by default shared/peers.
 pack() {
     local root=${here%/*} out data peers program needs newest_glibc=GLIBC_2.34 most_mib=60 mib
     out=$(realpath -m "${1:-$root/target/gpu}")
@@ -88,7 +88,7 @@ rm -rf "$out" "$out.tar.gz"
 mkdir -p "$out"
 scratch=$(mktemp -d)
 
-# CUDA's libraries and tools, as pip, toolkits and containers install them.
+# CUDA libraries and tools, as installed by pip, toolkits and containers.
 export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}
 while read -r folder; do
     [[ ! -d $folder ]] || LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
@@ -99,7 +99,7 @@ for folder in /usr/local/cuda*/bin /usr/local/cuda*/compute-sanitizer /opt/nvidi
     [[ ! -d $folder ]] || PATH=$PATH:$folder
 done
 [[ -w ${HOME:-/nonexistent} ]] || export CUDA_CACHE_PATH=$scratch/cache
-# PyTorch is read from a cold disk for half a minute: meanwhile, not while a stage waits for it.
+# Loading PyTorch from a cold disk takes half a minute: done here, so that no stage waits for it.
 timeout 90 python3 -c 'import torch, torchvision' </dev/null >/dev/null 2>&1 &
 
 said=$scratch/said log=$out/log.txt table=$scratch/table
@@ -126,19 +126,19 @@ wanted() {
     return 1
 }
 
-# row STAGE RESULT CODE SECONDS WORDS: of the table.
+# row STAGE RESULT CODE SECONDS WORDS: adds a row to the table.
 row() {
     printf '%-18s %-8s %5s %8s  %s\n' "$1" "$2" "$3" "$4" "${5:0:160}" | tee -a "$table" >>"$log"
 }
 
 row stage result code seconds 'last words'
 
-# What means that the machine refuses a stage, not that it fails.
+# Messages that mean that the machine does not support a stage, not that it fails.
 refusal='several GPUs need, |No module named|Duplicate GPU|Device not supported|ERR_NVGPUCTRPERM'
-# What is a stage's figure; else its last line.
+# Line with a stage's figure; else its last line.
 figure='images/s (over|while)|passed|figure: |^the graph [0-9]|same bits'
 
-# stage NAME SECONDS COMMAND...: runs the command for at most so long, and adds its row.
+# stage NAME SECONDS COMMAND...: runs the command with a time limit, and adds its row.
 stage() {
     local name=$1 limit=$2 left=$((end - SECONDS)) begin=${EPOCHREALTIME/./} code=0 result=ok
     local words took
@@ -155,7 +155,7 @@ stage() {
     child=$!
     wait "$child" || code=$?
     child=''
-    # The limit is that of a file which a rented machine gives back.
+    # The limit of files returned by a rented machine.
     tail -c 1000000 "$said" >>"$log"
     words=$(tail -n 1 "$said")
     if [[ $words == 'SKIPPED: '* ]] || { ((code)) && grep -qE "$refusal" "$said"; }; then
@@ -171,7 +171,7 @@ stage() {
     row "$name" $result $code $((took / 10)).$((took % 10)) "$words"
 }
 
-# with TOOL STAGE...: the stage, if there is such a program or script.
+# with TOOL STAGE...: runs the stage if the program or script exists.
 with() {
     local tool=$1
     shift
@@ -182,7 +182,7 @@ with() {
     fi
 }
 
-# twice ARGUMENTS...: trains two times; both end with the same bits. In a process of its own.
+# twice ARGUMENTS...: trains twice; the results must be bit-identical. In separate processes.
 twice() {
     local run sums=()
     cd "$(mktemp -d -p .)"
@@ -193,7 +193,7 @@ twice() {
     [[ ${sums[0]} == "${sums[1]}" ]] || fail "two runs end with other bits: ${sums[*]}"
     echo "same bits twice: ${sums[0]//[$'\n' ]/}"
 }
-# counted FILE ARGUMENTS...: ncu's report of one step, as far as it comes in time.
+# counted FILE ARGUMENTS...: ncu's report of one step, as far as the time limit allows.
 counted() {
     local file=$1 kernels
     timeout -s INT -k 20 100 ncu --log-file "$file" --graph-profiling node --clock-control none \
@@ -209,7 +209,7 @@ metrics=gpu__time_duration.sum,sm__pipe_tensor_cycles_active.$peak,sm__inst_exec
 metrics+=,smsp__issue_active.$peak,sm__warps_active.$peak,dram__bytes_read.sum,dram__bytes_write.sum
 metrics+=,lts__t_bytes.sum,launch__registers_per_thread,launch__grid_size
 metrics+=,launch__waves_per_multiprocessor
-# Their first launch is shown in detail.
+# Kernels whose first launch is shown in detail.
 kernels='conv2d_f16_large|conv2d_grad_input_f16_large|conv2d_grad_weight_f16_large|stem_f16_small'
 kernels+='|roi_align_f16x8|roi_align_grad_tiles_f16x8|nms_proposals_compare|relu_mask_f16|sum_f16'
 
@@ -223,7 +223,7 @@ bench_step() {
     model "$1" "$2"
     stage "bench-$1x$2" 65 bench "${model[@]}" "${steps[@]}" --json "$out/bench-$1x$2.json"
 }
-# peer NAME SCRIPT ARGUMENTS...: a script of baselines, which needs PyTorch.
+# peer NAME SCRIPT ARGUMENTS...: runs a baseline script, which needs PyTorch.
 peer() {
     with "$peers/$2" "$1" 75 python3 -u "$peers/$2" --device cuda --budget 50 \
         --json "$out/$1.json" "${@:3}"
@@ -248,18 +248,18 @@ if command -v nvidia-smi >/dev/null; then
         --format=csv -lms 200 >"$out/clocks.csv" 2>&1 &
     clocks=$!
 fi
-# Is it right: the machine, every kernel, whole steps, the same bits again, a model that learns.
+# Correctness: the machine, every kernel, whole steps, reproducibility, a model that learns.
 stage doctor 30 onegraph doctor
 stage device 120 gpu-checks device --each 90
-# With synchronous launches a fault names its kernel.
+# With synchronous launches an error is reported for its kernel.
 stage ops 150 env CUDA_LAUNCH_BLOCKING=1 gpu-checks ops "${most[@]}"
 stage step 90 gpu-checks step "${first[@]}"
 stage repeat 60 "${function[@]}" twice "${repeat[@]}"
 stage train 60 onegraph train "${learn[@]}" --device cuda
-# How fast.
+# Speed.
 bench_step 12 800x1344
 bench_step 12 800x1088
-# What several ranks need and cost: one rank has no wire, and two share the GPU.
+# Cost of several ranks: one rank has no communication, and two share the GPU.
 model 12 800x1344
 against=()
 [[ ! -f $out/bench-12x800x1344.json ]] || against=(--against "$out/bench-12x800x1344.json")
@@ -268,7 +268,7 @@ stage all-reduce 65 bench "${model[@]}" "${steps[@]}" --all-reduce --json "$out/
 stage sums 60 env NCCL_NVLS_ENABLE=0 NCCL_RUNTIME_CONNECT=0 gpu-checks sums
 stage two-ranks 90 env NCCL_MULTI_RANK_GPU_ENABLE=1 "${function[@]}" twice micro --ranks 2 \
     --set train.steps=$ranks --set train.batch_size=4 --set train.images_per_group=2
-# Where the time of a step goes.
+# Step time by kernel.
 peer ceilings ceilings.py
 ceilings=()
 [[ ! -f $out/ceilings.json ]] || ceilings=(--ceilings "$out/ceilings.json")
@@ -280,13 +280,13 @@ model 1 800x1344
 stage nodes-check 100 bench nodes "${model[@]}" --check only --json "$out/nodes-check.json"
 bench_step 4 800x1344
 bench_step 24 800x1344
-# Others on the same GPU.
+# Baselines on the same GPU.
 model 12 800x1344
 stage shapes 45 bench nodes "${model[@]}" "${padded[@]}" --shapes "$out/shapes.json"
 peer convolutions convolutions.py --shapes "$out/shapes.json"
 peer torchvision-eval torchvision_eval.py
 peer torchvision-step torchvision_gpu_step.py --batch 12 --variants eager_amp,eager_amp_bn16
-# Tools that are slow: memory accesses and races of small cases, counters of one step.
+# Slow tools: memory errors and races in small cases, hardware counters of one step.
 for tool in memcheck racecheck; do
     with compute-sanitizer $tool 150 compute-sanitizer --tool $tool --error-exitcode 9 \
         gpu-checks ops --most $small --seconds 100 --each 600

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Fetches COCO 2017 and the ResNet-50 that MLPerf's Mask R-CNN starts from, and prepares stores.
+# Downloads COCO 2017 and the initial ResNet-50 of MLPerf's Mask R-CNN, and prepares stores.
 #
 #   fetch-coco.sh DIR [--mirror URL] [--sums FILE] [--no-prep]
 #
-# DIR gets train2017.zip, val2017.zip, annotations_trainval2017.zip and R-50.pkl (20 GB), what they
-# hold (20 GB), and train.store and val.store (20 GB). A file has its name only once its MD5 is
-# right; a run that ended early resumes. --mirror replaces the hosts, and has the files side by
-# side, R-50.pkl.md5sum among them; --sums is a file in md5sum's format in place of the sums below;
-# --no-prep stops before the stores. ONEGRAPH_BIN names the program. Needs curl, unzip and
+# DIR gets train2017.zip, val2017.zip, annotations_trainval2017.zip and R-50.pkl (20 GB), their
+# contents (20 GB), and train.store and val.store (20 GB). A file gets its final name only once its
+# MD5 is verified; an interrupted run resumes. --mirror replaces the hosts, with all files in one
+# directory, including R-50.pkl.md5sum; --sums is a file in md5sum's format that replaces the sums
+# below; --no-prep stops before the stores. ONEGRAPH_BIN is the program. Needs curl, unzip and
 # md5sum.
 #
-# Tried against a local server with small files (tests/tests/fetch_script.rs), not against the
+# Tested against a local server with small files (tests/tests/fetch_script.rs), not against the
 # hosts themselves.
 set -euo pipefail
 
@@ -26,7 +26,7 @@ files=(
     "train2017.zip $coco/zips"
     "R-50.pkl https://dl.fbaipublicfiles.com/detectron/ImageNetPretrained/MSRA"
 )
-# COCO's as its users publish them. The host of the weights publishes theirs next to them, as
+# COCO's as published by its users. The host of the weights publishes their sum next to them, as
 # R-50.pkl.md5sum, which detects truncated and damaged files.
 sums='f4bbac642086de4f52a3fdda2de5fa2c  annotations_trainval2017.zip
 442b8da7639aecaf257c1dceb8ba8c80  val2017.zip
@@ -69,7 +69,7 @@ fi
 mkdir -p -- "$dir"
 cd -- "$dir"
 
-# sum_of NAME URL: the MD5 of the file, known or published next to it.
+# sum_of NAME URL: the MD5 of the file, from the list or published next to it.
 sum_of() {
     local sum
     sum=$(awk -v name="$1" '$2 == name || $2 == "*" name { print $1 }' <<<"$sums")
@@ -108,7 +108,7 @@ fetch() {
     mv -- "$name.part" "$name"
 }
 
-# unpack ZIP FOLDER: the folder appears whole or not at all.
+# unpack ZIP FOLDER: the folder is created atomically.
 unpack() {
     [[ ! -d $2 ]] || return 0
     printf 'unpacking %s\n' "$1"

@@ -15,9 +15,9 @@ import argparse
 from kfp import compiler, dsl, kubernetes
 
 DATA = "/data"
-# $0 and what follows are the step's arguments.
+# $0 and the following are the step's arguments.
 TRAIN = 'exec onegraph train "$0" --set train.run_dir="$1" --set train.name="$2" --ranks "$3" --resume auto'
-# The image has jq.
+# The image contains jq.
 SCORE = """onegraph eval --run "$0"
 onegraph runs "$0" --json | jq -e --argjson least "$1" '.[0].best.bbox >= $least' ||
     { echo "box AP is below $1: nothing is deployed" >&2; exit 1; }"""
@@ -65,9 +65,9 @@ def pipeline(image, gpus, kubectl):
 
     def at_work(task):
         kubernetes.mount_pvc(task, "onegraph-data", DATA)
-        # NCCL exchanges through shared memory; a pod has 64 MiB otherwise.
+        # NCCL uses shared memory; a pod has 64 MiB by default.
         kubernetes.empty_dir_mount(task, "shared-memory", "/dev/shm", medium="Memory", size_limit="16Gi")
-        # A score is not one that another run left.
+        # Never reuse the score of another run.
         return task.set_caching_options(False)
 
     @dsl.pipeline(name="onegraph")

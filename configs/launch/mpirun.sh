@@ -8,15 +8,15 @@
 #   mpirun.sh -H a:8,b:8 -- mlperf run mlperf_128 --out submission --org ORG --system NAME
 #   ONEGRAPH_BIN=bench mpirun.sh -H a:8,b:8 -- --steps 500
 #
-# Without -H, hosts come from OMPI_MCA_orte_default_hostfile (Kubeflow sets it), else this one;
+# Without -H, hosts come from OMPI_MCA_orte_default_hostfile (set by Kubeflow), else this one;
 # without -n there are as many ranks as slots, or GPUs of this host. Several hosts need ssh from
-# here, and the program, config and data under the same paths. ONEGRAPH_BIN names the program.
-# SIGTERM, SIGINT, SIGHUP and SIGUSR1 ask the ranks to save and leave; a second one ends mpirun.
-# The exit code is mpirun's: 6 saved and left, 8 a rank was lost, 128+N the first rank died of
-# signal N. docs/many-processes.md explains the rest.
+# here, and the program, config and data under the same paths. ONEGRAPH_BIN is the program. SIGTERM,
+# SIGINT, SIGHUP and SIGUSR1 request the ranks to save and leave; a second one ends mpirun. The exit
+# code is mpirun's: 6 saved and left, 8 a rank was lost, 128+N rank 0 was killed by signal N. See
+# docs/many-processes.md for details.
 #
-# Tried with Open MPI 4.1.4, on CPUs: one host; two hosts that are network namespaces, over ssh.
-# Not tried: GPUs, EFA.
+# Tested with Open MPI 4.1.4, on CPUs: one host; two hosts that are network namespaces, over ssh.
+# Not tested: GPUs, EFA.
 set -euo pipefail
 
 die() {
@@ -72,8 +72,8 @@ if ((num_hosts > 1)); then
         ONEGRAPH_TOKEN=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
         export ONEGRAPH_TOKEN
     fi
-    # mpirun looks after 5 s of silence whether a host is there, and gives it up after 5 s more. Its
-    # defaults (300 s and 180 s) leave it waiting for minutes after all ranks have ended.
+    # mpirun probes a host after 5 s of silence, and gives it up after 5 s more. Its defaults (300 s
+    # and 180 s) make it wait for minutes after all ranks have ended.
     export OMPI_MCA_oob_tcp_keepalive_time=${OMPI_MCA_oob_tcp_keepalive_time:-5}
     export OMPI_MCA_oob_tcp_keepalive_intvl=${OMPI_MCA_oob_tcp_keepalive_intvl:-1}
     export OMPI_MCA_oob_tcp_keepalive_probes=${OMPI_MCA_oob_tcp_keepalive_probes:-5}
@@ -81,7 +81,7 @@ fi
 # The ranks of a host share its cores. Open MPI would bind each of two ranks to a single core.
 threads=$(($(nproc) / ((ranks + num_hosts - 1) / num_hosts)))
 export RAYON_NUM_THREADS=${RAYON_NUM_THREADS:-$((threads > 0 ? threads : 1))}
-# An adapter of Amazon's (vendor 0x1d0f): NCCL's plugin reaches it through libfabric.
+# An Amazon EFA adapter (vendor 0x1d0f): NCCL's plugin uses it through libfabric.
 if grep -qs 0x1d0f /sys/class/infiniband/*/device/vendor; then
     export FI_PROVIDER=${FI_PROVIDER:-efa}
 fi
@@ -93,9 +93,9 @@ while read -r name; do
     esac
 done < <(compgen -e)
 
-# After a rank has failed, mpirun sends the others SIGTERM, and SIGKILL later, each after this many
+# After a rank has failed, mpirun sends the others SIGTERM, and later SIGKILL, each after this many
 # seconds (its default is 1): together more than the 10 in which survivors leave
-# (ranks.timeout_seconds). mpirun does not end, and shows no message, before they are over.
+# (ranks.timeout_seconds). mpirun neither ends nor prints a message before that.
 options+=(--mca odls_base_sigkill_timeout "${OMPI_MCA_odls_base_sigkill_timeout:-6}")
 
 # A separate session, so that Ctrl-C in a terminal reaches only this script.
@@ -113,7 +113,7 @@ leave() {
     asked=yes interrupted=yes
 }
 trap leave TERM INT HUP USR1
-# A trapped signal interrupts `wait`, whose status is mpirun's only if none came.
+# A trapped signal interrupts `wait`, whose status is only mpirun's if there was no signal.
 while interrupted='' code=0; do
     wait "$mpirun" || code=$?
     [[ -n $interrupted ]] || exit "$code"

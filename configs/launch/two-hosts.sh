@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Runs a command as ranks on two hosts that are network namespaces of this machine: own addresses
-# and host names, a cable between them, torchrun's variables in place of ssh and a launcher; with -m
-# runs mpirun, or a script that starts it, on the first host, and lets it reach the second.
+# Runs a command as ranks on two hosts that are network namespaces of this machine: separate
+# addresses and host names, a virtual cable between them, torchrun's variables instead of ssh and a
+# launcher; with -m runs mpirun, or a script that starts it, on the first host, and lets it reach
+# the second.
 #
 #   two-hosts.sh [-r RANKS_PER_HOST] [-c SECONDS] COMMAND [ARGUMENTS]
 #   two-hosts.sh onegraph train CONFIG
@@ -9,13 +10,13 @@
 #   two-hosts.sh sh -c 'hostname; echo "rank $RANK of $WORLD_SIZE"'
 #
 # Each rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and
-# ONEGRAPH_TOKEN; its lines are shown behind [HOST RANK]. -c cuts the cable after that time:
-# packets are lost without an error. SIGTERM and SIGINT reach the ranks as SIGUSR1. Exit
-# code: the highest of the ranks'. Namespaces and cable are gone when the script ends for
-# any reason. Needs iproute2 and util-linux, as root or with user namespaces.
+# ONEGRAPH_TOKEN; its lines are prefixed with [HOST RANK]. -c cuts the cable after that time:
+# packets are lost without an error. SIGTERM and SIGINT reach the ranks as SIGUSR1. Exit code: the
+# highest of the ranks'. Namespaces and cable are removed when the script ends for any reason. Needs
+# iproute2 and util-linux, as root or with user namespaces.
 #
-# Tried: as root and as a user, with a TCP server and client in Python; training of 2 ranks on each
-# host, on CPUs; with -m timed runs of the same, Open MPI 4.1.4. Not tried: GPUs.
+# Tested: as root and as a user, with a TCP server and client in Python; training with 2 ranks per
+# host, on CPUs; with -m timed runs of the same, Open MPI 4.1.4. Not tested: GPUs.
 set -euo pipefail
 
 usage='two-hosts.sh: usage: two-hosts.sh [-m] [-r RANKS_PER_HOST] [-c SECONDS] COMMAND'
@@ -84,7 +85,7 @@ token=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
 export MASTER_ADDR=10.77.0.1 MASTER_PORT=${MASTER_PORT:-29500}
 export ONEGRAPH_TOKEN=${ONEGRAPH_TOKEN:-$token}
 if [[ -n $by_mpirun ]]; then
-    # What mpirun calls in place of ssh, with a host's address and the words of a command.
+    # Called by mpirun instead of ssh, with a host's address and the words of a command.
     cat >"$scratch/agent" <<END
 #!/bin/sh
 [ "\$1" = 10.77.0.1 ] && host=${holders[0]} || host=${holders[1]}
@@ -124,7 +125,7 @@ leave() {
 trap leave TERM INT HUP USR1
 highest=0
 for rank in "${!ranks[@]}"; do
-    # A trapped signal interrupts `wait`, whose status is the rank's only if none came.
+    # A trapped signal interrupts `wait`, whose status is only the rank's if there was no signal.
     while interrupted='' code=0; do
         wait "${ranks[rank]}" || code=$?
         [[ -n $interrupted ]] || break

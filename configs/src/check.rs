@@ -8,15 +8,15 @@ use serde_json::{Number, Value};
 use crate::keys::number;
 use crate::schema::Schema;
 
-/// Collects the first fault.
+/// Collects the first error.
 #[derive(Debug, Default)]
 pub struct Check {
-    /// Its key and the rest of the sentence.
+    /// Its key and the rest of the message.
     pub found: Option<(String, String)>,
 }
 
 impl Check {
-    /// `problem` completes the sentence that begins with the key.
+    /// `problem` completes the message that begins with the key.
     pub fn require(&mut self, holds: bool, key: &str, problem: impl FnOnce() -> String) {
         if !holds && self.found.is_none() {
             self.found = Some((key.to_string(), problem()));
@@ -59,7 +59,7 @@ impl Check {
         self.require(!value.trim().is_empty(), key, || "is empty; give a name or remove it".into());
     }
 
-    /// Each number within the limits that its key states.
+    /// Each number within the limits of its key.
     pub fn limits(&mut self, config: &impl Serialize, schema: &Schema) {
         let Ok(values) = serde_json::to_value(config) else { return };
         for key in schema.keys() {
@@ -69,7 +69,7 @@ impl Check {
             for value in found.into_iter().filter(|value| !(is_optional && value.is_null())) {
                 let inside = value.as_number().is_some_and(|v| lies_between(v, min, max));
                 self.require(inside, &key.name, || {
-                    // JSON has no NaN and no infinity; they are null. An f32 is shown as written.
+                    // JSON has no NaN and no infinity; they are null. An f32 is printed as written.
                     let got = match value.as_f64() {
                         Some(v) if value.is_f64() && f64::from(v as f32) == v => {
                             (v as f32).to_string()
@@ -102,7 +102,7 @@ fn lies_between(value: &Number, min: &Number, max: &Number) -> bool {
     match (value.as_u64(), min.as_u64(), max.as_u64()) {
         (Some(value), Some(min), Some(max)) => (min..=max).contains(&value),
         _ => match (value.as_f64(), min.as_f64(), max.as_f64()) {
-            // Most fields are f32, whose nearest value to a limit may lie beyond it.
+            // Most fields are f32, whose nearest value to a limit may be beyond it.
             (Some(value), Some(min), Some(max)) => {
                 (min as f32..=max as f32).contains(&(value as f32))
             }

@@ -9,7 +9,7 @@ use crate::ConfigError;
 use crate::keys::{Key, find};
 use crate::schema::Schema;
 
-/// Columns of a comment in a config.
+/// Line width of a comment in a config.
 const COMMENT_COLUMNS: usize = 98;
 
 /// A config as TOML. Optional values that are not set are omitted.
@@ -20,7 +20,7 @@ pub fn to_toml(config: &impl Serialize) -> Result<String, ConfigError> {
     toml::to_string(config).map_err(|error| ConfigError::Write { message: error.to_string() })
 }
 
-/// A config as a table, by way of text: an f32 is then the number that a user would write.
+/// A config as a table, converted through text: an f32 is then the number that a user would write.
 ///
 /// # Errors
 /// As for [`to_toml`].
@@ -88,7 +88,7 @@ impl Schema {
     }
 }
 
-/// The meaning, wrapped, and a line of the values.
+/// The wrapped meaning, and a line with the values.
 fn comment(text: &mut String, key: &Key) {
     let unit = key.unit.as_ref().map(|unit| format!(" ({unit})")).unwrap_or_default();
     for paragraph in [key.meaning.clone(), format!("Values: {}{unit}.", key.values())] {

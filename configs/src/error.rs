@@ -1,8 +1,8 @@
-//! Everything that can be wrong with a config, as one sentence each.
+//! All errors of a config, each with a one-line message.
 
 use std::io;
 
-/// A config that cannot be used. The message names the file, the dotted key and the fix.
+/// A config that cannot be used. The message has the file, the dotted key and the fix.
 ///
 /// If the key comes from an override, the file is given as `--set`.
 #[derive(Debug, thiserror::Error)]
@@ -10,7 +10,7 @@ pub enum ConfigError {
     /// The path is not a file, and its name is not a preset's.
     #[error("{file}: no such file, and no preset of that name; {presets}")]
     NotFound {
-        /// The path asked for.
+        /// The requested path.
         file: String,
         /// The most similar preset, and the names of all.
         presets: String,
@@ -28,7 +28,7 @@ pub enum ConfigError {
     Syntax {
         /// The file.
         file: String,
-        /// Line of the fault, counted from 1.
+        /// Line of the error, counted from 1.
         line: usize,
         /// The parser's message.
         message: String,
@@ -49,7 +49,7 @@ pub enum ConfigError {
         /// The file or preset that it extends.
         parent: String,
     },
-    /// `extends` names something that does not exist.
+    /// The value of `extends` does not exist.
     #[error(
         "{file}: `extends = \"{parent}\"`: not found in that directory, and not a preset; \
          {presets}"
@@ -62,7 +62,7 @@ pub enum ConfigError {
         /// The most similar preset, and the names of all.
         presets: String,
     },
-    /// A key that no table has.
+    /// An unknown key.
     #[error("{file}: unknown key `{key}`; {hint}")]
     UnknownKey {
         /// The file.
@@ -84,14 +84,14 @@ pub enum ConfigError {
         /// The value found.
         got: String,
     },
-    /// A value of the right type that makes no sense, alone or together with another.
+    /// A value of the right type that is invalid, alone or in combination with another.
     #[error("{file}: `{key}` {problem}")]
     Invalid {
         /// Where the value comes from.
         file: String,
         /// The dotted key.
         key: String,
-        /// The fault and how to fix it.
+        /// The problem and how to fix it.
         problem: String,
     },
     /// The config cannot be written as TOML.

@@ -1,6 +1,6 @@
-//! Facts about each key: type, unit, limits, default, meaning, and the rules for a change of it.
+//! Properties of each key: type, unit, limits, default, meaning, and the rules for changing it.
 //!
-//! All of it is derived from the tables: their doc comments and their attributes.
+//! All are derived from the tables: their doc comments and their attributes.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -8,38 +8,38 @@ use serde_json::{Map, Value};
 use crate::shape::{Shape, join};
 use crate::{MlperfRule, ResumeRule};
 
-/// A key that holds a value (not a table), or the switch of an optional table; or one of each table
-/// in a list of tables.
+/// A key with a value (not a table), or the switch of an optional table; or a key of each table in
+/// a list of tables.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Key {
     /// Dotted, such as `train.batch_size`.
     pub name: String,
-    /// The values that it takes, in words.
+    /// The allowed values, in words.
     pub kind: String,
-    /// The word of its table's `kind` that it is read with; `None` if it always is.
+    /// The value of its table's `kind` for which it is read; `None` if it always is.
     pub of: Option<String>,
     /// The unit of a number; `None` for text, words, and numbers without one.
     pub unit: Option<String>,
-    /// Least value of a number, or of each number of a list.
+    /// Minimum of a number, or of each number in a list.
     pub min: Option<serde_json::Number>,
-    /// Greatest value of a number, or of each number of a list.
+    /// Maximum of a number, or of each number in a list.
     pub max: Option<serde_json::Number>,
     /// The default as TOML; `"none"` if it is not set.
     pub default: String,
     /// Its meaning, in sentences.
     pub meaning: String,
-    /// The words that it takes, each with its meaning; empty unless it takes words.
+    /// The allowed words, each with its meaning; empty unless it takes words.
     pub words: Vec<(String, String)>,
-    /// The rule for a change of it when a run resumes.
+    /// The rule for changing it when a run is resumed.
     pub resume: ResumeRule,
-    /// The rule of MLPerf's closed division for another value than the reference's.
+    /// The rule of MLPerf's closed division for values other than the reference's.
     pub mlperf: MlperfRule,
     /// True for a key of each table in a list of tables.
     pub in_list: bool,
 }
 
 impl Key {
-    /// The values that it takes, with their limits: `an integer, 1 to 65536`.
+    /// The allowed values, with their limits: `an integer, 1 to 65536`.
     pub fn values(&self) -> String {
         let (Some(min), Some(max)) = (&self.min, &self.max) else { return self.kind.clone() };
         let kind = self.kind.replace(", at least 0", "");
@@ -64,12 +64,12 @@ pub fn table_of(name: &str) -> &str {
     name.rsplit_once('.').map_or("", |(table, _)| table)
 }
 
-/// True if a name is made of the first letters of a key's words, as `lr` of `learning_rate`.
+/// True if a name consists of the initials of a key's words, such as `lr` for `learning_rate`.
 pub(crate) fn is_short_for(short: &str, key: &str) -> bool {
     key.contains('_') && key.split('_').filter_map(|word| word.chars().next()).eq(short.chars())
 }
 
-/// A limit as a person writes it.
+/// A limit in human-readable form.
 pub(crate) fn number(number: &serde_json::Number) -> String {
     match number.as_f64() {
         Some(value) if number.is_f64() && value.abs() >= 1e5 => format!("{value:e}"),
@@ -141,7 +141,7 @@ fn describe(name: String, default: String, schema: &Value, shape: &Shape) -> Key
     }
 }
 
-/// A fact that the attribute of every key gives.
+/// A property from the attribute of every key.
 fn fact<'a, T: Deserialize<'a>>(schema: &'a Value, name: &str) -> T {
     T::deserialize(&schema[name]).unwrap_or_else(|_| unreachable!("a key without `{name}`"))
 }

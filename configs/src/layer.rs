@@ -8,20 +8,20 @@ use crate::keys::{Key, is_short_for};
 use crate::schema::{Schema, Synonym};
 use crate::shape::{Shape, join, names};
 
-/// Below this similarity (0 to 1) a suggestion would puzzle more than it helps. One wrong letter in
+/// Below this similarity (0 to 1) a suggestion would confuse more than help. One wrong letter in
 /// three (`rpm` for `rpn`) still passes.
 const MIN_SIMILARITY: f64 = 0.66;
 
 /// The word that unsets an optional key.
 pub(crate) const NONE: &str = "none";
 
-/// The key, outside the schema, that names the file to start from.
+/// The key, outside the schema, with the file to start from.
 pub(crate) const EXTENDS: &str = "extends";
 
 /// Checks all keys and types of one layer.
 ///
 /// # Errors
-/// [`ConfigError::UnknownKey`] or [`ConfigError::Type`] for the first fault.
+/// [`ConfigError::UnknownKey`] or [`ConfigError::Type`] for the first error.
 pub(crate) fn check_layer(file: &str, table: &Table, schema: &Schema) -> Result<(), ConfigError> {
     Layer { file, schema }.table("", table, &schema.shape)
 }
@@ -50,7 +50,7 @@ impl Layer<'_> {
     fn value(&self, key: &str, value: &Value, shape: &Shape) -> Result<(), ConfigError> {
         match (shape, value) {
             (Shape::Optional(_), Value::String(word)) if word == NONE => Ok(()),
-            // The error then also mentions "none".
+            // The error message then also mentions "none".
             (Shape::Optional(inner), Value::Table(table)) if inner.fields().is_some() => {
                 self.table(key, table, inner)
             }
@@ -91,7 +91,7 @@ impl Layer<'_> {
     }
 }
 
-/// True if a scalar value fits.
+/// True if a scalar value has the right type.
 fn accepts(shape: &Shape, value: &Value) -> bool {
     match (shape, value) {
         (Shape::Count, Value::Integer(value)) => *value >= 0,
@@ -106,7 +106,7 @@ fn accepts(shape: &Shape, value: &Value) -> bool {
 
 fn describe(value: &Value) -> String {
     match value {
-        // A number that TOML cannot hold comes as the text of an override.
+        // A number out of TOML's range is parsed as text in an override.
         Value::String(text) if is_huge(text) => format!("the number {text}, which is too large"),
         Value::String(text) => format!("the string \"{text}\""),
         Value::Float(value) if value.is_finite() && value.abs() > f64::from(f32::MAX) => {
@@ -120,7 +120,7 @@ fn describe(value: &Value) -> String {
     }
 }
 
-/// True if a text is a whole number beyond TOML's range.
+/// True if a text is an integer beyond TOML's range.
 fn is_huge(text: &str) -> bool {
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -136,7 +136,7 @@ fn hint(prefix: &str, name: &str, fields: &[(&'static str, Shape)], schema: &Sch
             false => (strsim::normalized_damerau_levenshtein(name, known), *known),
         })
         .fold((0.0, ""), |best, next| if next.0 > best.0 { next } else { best });
-    // A table in a list has few keys, and none of the tables of a config means them.
+    // A table in a list has few keys, and they are not confused with the config's tables.
     let is_in_list = prefix.ends_with(']');
     let mut elsewhere = Vec::new();
     collect_named("", name, &schema.shape, &mut elsewhere);
@@ -158,7 +158,7 @@ fn hint(prefix: &str, name: &str, fields: &[(&'static str, Shape)], schema: &Sch
     format!("did you mean `{suggestion}`?")
 }
 
-/// Dotted keys whose last part is `name`, or what it is short for.
+/// Dotted keys whose last component is `name`, or is abbreviated by it.
 fn collect_named(prefix: &str, name: &str, shape: &Shape, found: &mut Vec<String>) {
     for (known, inner) in shape.fields().unwrap_or_default() {
         let key = join(prefix, known);

@@ -1,12 +1,11 @@
-//! The machinery of configs: tables of keys in Rust, their files, overrides and documentation.
+//! The config infrastructure: tables of keys in Rust, their files, overrides and documentation.
 //!
-//! A run is described by one TOML file. Every key has a default, so a file names only what it
-//! changes; `extends = "other.toml"` takes another file's values first. The presets of this
-//! folder (`configs/*.toml`) are compiled into the binary, so `quickstart` works from anywhere.
-//! A table is a struct that `table!` defines, where it is used; `engine::config` puts them
-//! together.
+//! A run is described by one TOML file. Every key has a default, so a file contains only what it
+//! changes; `extends = "other.toml"` applies another file's values first. The presets of this
+//! folder (`configs/*.toml`) are compiled into the binary, so `quickstart` works from anywhere. A
+//! table is a struct defined by `table!` where it is used; `engine::config` combines them.
 //!
-//! A user's mistake is reported in one sentence that names the file, the key and the fix:
+//! A user's mistake is reported in a one-line message with the file, the key and the fix:
 //! `my.toml: unknown key `solver.larning_rate`; did you mean `solver.learning_rate`?`
 
 mod check;

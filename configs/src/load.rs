@@ -1,4 +1,4 @@
-//! From a path and overrides to the merged tables of a config.
+//! Loads the merged tables of a config from a path and overrides.
 
 use std::path::{Path, PathBuf};
 
@@ -35,7 +35,7 @@ impl Source {
         })
     }
 
-    /// A text of this name in messages; it can extend presets only.
+    /// A text with this name in messages; it can extend presets only.
     pub fn of_text(name: &str, text: &str) -> Self {
         Self { label: name.into(), path: None, text: text.into() }
     }
@@ -72,7 +72,7 @@ impl Source {
         })
     }
 
-    /// True if both are the same file or preset, however the path is spelled.
+    /// True if both are the same file or preset, for any spelling of the path.
     fn is(&self, other: &Self) -> bool {
         match (&self.path, &other.path) {
             (Some(a), Some(b)) => match (a.canonicalize(), b.canonicalize()) {
@@ -86,7 +86,8 @@ impl Source {
 }
 
 impl Source {
-    /// The text of a file or a preset, and what it extends, merged, with `key=value` overrides.
+    /// The text of a file or a preset, and everything it extends, merged, with `key=value`
+    /// overrides.
     ///
     /// # Errors
     /// Any [`ConfigError`] but [`ConfigError::Invalid`].
@@ -160,6 +161,6 @@ fn parse_override(text: &str) -> Result<Table, ConfigError> {
 fn parse_value(text: &str) -> Value {
     let string = || Value::String(text.to_string());
     let Ok(mut table) = format!("value = {text}").parse::<Table>() else { return string() };
-    // A line break in the text could smuggle in a second key.
+    // A line break in the text could inject a second key.
     if table.len() == 1 { table.remove("value").unwrap_or_else(string) } else { string() }
 }

@@ -1,4 +1,4 @@
-//! Merges the values of several files and remembers which file each came from.
+//! Merges the values of several files and records which file each came from.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::shape::{Shape, join};
 pub struct Origin {
     /// The file, the preset or `--set`.
     pub file: String,
-    /// Its place among the merged layers, from 1; a later one replaces values.
+    /// Its index among the merged layers, from 1; later ones override.
     pub layer: usize,
 }
 
@@ -24,7 +24,7 @@ pub struct Origin {
 pub type Origins = BTreeMap<String, Origin>;
 
 impl Schema {
-    /// Takes keys that are no more out of a layer.
+    /// Removes obsolete keys from a layer.
     pub(crate) fn take_removed(&self, table: &mut Table) -> Vec<&'static str> {
         let mut take = |key: &str| {
             let (group, name) = key.split_once('.')?;
@@ -34,7 +34,7 @@ impl Schema {
         keys.filter(|key| take(key).is_some()).collect()
     }
 
-    /// A sentence for each key that is set, and is no more.
+    /// A message for each obsolete key that is set.
     pub fn removed(&self, origins: &Origins) -> impl Iterator<Item = String> {
         self.facts.removed.iter().filter_map(move |(key, why)| {
             origins.get(*key).map(|origin| format!("{key} ({}) is not read: {why}", origin.file))
@@ -56,7 +56,7 @@ pub struct Layers {
 }
 
 impl Layers {
-    /// No layer of the config of this name.
+    /// No layers yet, for the config with this name.
     pub(crate) fn of(label: String) -> Self {
         Self { table: Table::new(), origins: Origins::new(), label, files: vec![] }
     }
@@ -64,7 +64,7 @@ impl Layers {
     /// The config of the merged values.
     ///
     /// # Errors
-    /// [`ConfigError::Syntax`] for a value that its field does not take.
+    /// [`ConfigError::Syntax`] for a value that its field does not accept.
     pub fn read<C: DeserializeOwned>(&self) -> Result<C, ConfigError> {
         C::deserialize(Value::Table(self.table.clone())).map_err(|error| ConfigError::Syntax {
             file: self.label.clone(),
@@ -73,14 +73,14 @@ impl Layers {
         })
     }
 
-    /// The error of an invalid value, in the file that gives it.
+    /// The error of an invalid value, with the file that sets it.
     pub fn invalid(&self, (key, problem): (String, String)) -> ConfigError {
         let file = self.origin(&key).unwrap_or(&self.label).to_string();
         ConfigError::Invalid { file, key, problem }
     }
 
-    /// Applies a checked layer: tables merge, anything else replaces, `"none"` unsets an optional
-    /// value. Keys that are no more have an origin alone.
+    /// Applies a checked layer: tables are merged, anything else is replaced, `"none"` unsets an
+    /// optional value. Obsolete keys only have an origin.
     pub(crate) fn push(
         &mut self,
         file: &str,
@@ -107,7 +107,7 @@ impl Layers {
     }
 
     /// The file that a key's value comes from; for a table, the origin of any value in it, and for
-    /// a key of tables in a list, that of the list.
+    /// a key of tables in a list, the list's origin.
     fn origin(&self, key: &str) -> Option<&str> {
         let inside = format!("{key}.");
         let within = || self.origins.iter().find(|(k, _)| k.starts_with(&inside)).map(|(_, o)| o);
@@ -116,9 +116,8 @@ impl Layers {
     }
 }
 
-/// Unsets the forms of a value that `top`, just merged, replaces by another, and returns their
-/// keys. A layer that sets both keeps both, as the config of a run does; `is_of_layer` knows its
-/// keys.
+/// Unsets the other form of each value set by `top`, which was just merged, and returns their keys.
+/// A layer that sets both keeps both, like the config of a run; `is_of_layer` identifies its keys.
 fn unset_replaced(
     base: &mut Table,
     top: &Table,
@@ -184,7 +183,7 @@ fn merge(
     }
 }
 
-/// An item of a list; a table without the values that are unset.
+/// An item of a list; for a table, without its unset values.
 fn present(item: Value, shape: &Shape) -> Value {
     let Value::Table(given) = item else { return item };
     let mut table = Table::new();

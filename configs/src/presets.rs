@@ -65,11 +65,11 @@ pub(crate) fn preset_of_path(path: &Path) -> Option<(String, &'static str)> {
     Some((name.strip_suffix(".toml").unwrap_or(name).to_string(), preset(name)?))
 }
 
-/// Below this similarity (0 to 1) to a name that does not exist, no preset is suggested.
+/// If no preset name is at least this similar (0 to 1), none is suggested.
 const MIN_SIMILARITY: f64 = 0.6;
 
-/// The preset that a path may mean, if its name is similar to one, and the names of all, for an
-/// error message.
+/// The preset that a path may mean, if a name is similar, and the names of all, for an error
+/// message.
 pub(crate) fn advice(path: &Path) -> String {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let stem = stem.to_lowercase().replace('-', "_");

@@ -1,4 +1,4 @@
-//! A config's schema: the shape of its tables, its keys, and the names that they have elsewhere.
+//! A config's schema: the shape of its tables, its keys, and their names in other projects.
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -9,19 +9,19 @@ use crate::shape::Shape;
 
 /// Below this similarity (0 to 1) a key is not suggested.
 const MIN_SIMILARITY: f64 = 0.5;
-/// A key that is so much less similar than the best one is not suggested with it.
+/// A key is only suggested if it is at most this much less similar than the best one.
 const MAX_DISTANCE: f64 = 0.3;
-/// Most keys that [`Schema::similar`] suggests.
+/// Maximum number of keys that [`Schema::similar`] suggests.
 const MAX_SUGGESTIONS: usize = 5;
 
-/// Facts that a config's tables do not state.
+/// Information that is not in a config's tables.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts {
-    /// Names that other projects use, and the key that they mean, or an explanation.
+    /// Names in other projects, and the corresponding key, or an explanation.
     pub synonyms: &'static [(&'static [&'static str], &'static str)],
     /// Pairs of keys for one value: a layer that sets one of them unsets the other.
     pub forms: &'static [[&'static str; 2]],
-    /// Keys of earlier versions, without which a config keeps its meaning, and why they are gone.
+    /// Obsolete keys of earlier versions that can be ignored, and why they were removed.
     pub removed: &'static [(&'static str, &'static str)],
 }
 
@@ -82,7 +82,7 @@ impl Schema {
         let scored = self.keys.iter().map(|key| (alike(&key.name), key.name.as_str()));
         let mut scored: Vec<_> = scored.filter(|(alike, _)| *alike >= MIN_SIMILARITY).collect();
         scored.sort_by(|a, b| b.0.total_cmp(&a.0));
-        // Beside a sure guess the others only distract.
+        // With a confident match, the others only distract.
         let best = scored.first().map_or(0.0, |(best, _)| *best);
         scored.retain(|(alike, _)| best - alike <= MAX_DISTANCE);
         scored.into_iter().take(MAX_SUGGESTIONS).map(|(_, key)| key).collect()

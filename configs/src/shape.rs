@@ -1,9 +1,9 @@
 //! The type of each key, derived from the schema's structs themselves.
 //!
-//! Serde's derived `Deserialize` gives a deserializer the names of a struct's fields, and each
-//! field requests its type. [`Probe`] is a deserializer that only listens: it feeds dummy values
-//! and records the requests. So the list of known keys cannot differ from the structs, and an error
-//! is reported in the user's words before serde ever sees it.
+//! Serde's derived `Deserialize` passes the names of a struct's fields to a deserializer, and each
+//! field requests its type. [`Probe`] is a deserializer that only records the requests: it returns
+//! dummy values. So the list of known keys cannot differ from the structs, and an error is reported
+//! in the user's terms before serde sees it.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use serde::de::{self, DeserializeOwned, DeserializeSeed, Deserializer, IntoDeser
 /// The type of a key.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Shape {
-    /// A whole number, not negative.
+    /// A non-negative integer.
     Count,
     /// A finite number up to this magnitude.
     Number { max: f64 },
@@ -37,7 +37,7 @@ impl Shape {
     /// The shape of a whole config file.
     pub(crate) fn of<C: DeserializeOwned>() -> Self {
         let mut shape = Shape::Bool;
-        // A failure means a field type that the probe does not know: our bug, caught by every test
+        // A failure means a field type that the probe does not support: a bug, caught by every test
         // that loads a config.
         let probed = C::deserialize(Probe { out: &mut shape });
         let fault = probed.err();
@@ -45,7 +45,7 @@ impl Shape {
         shape
     }
 
-    /// The table inside, also inside an optional table.
+    /// The inner table, also of an optional table.
     pub(crate) fn fields(&self) -> Option<&[(&'static str, Shape)]> {
         match self {
             Shape::Table(fields) => Some(fields),
@@ -105,7 +105,7 @@ impl fmt::Display for Shape {
     }
 }
 
-/// A deserializer that records what is requested of it.
+/// A deserializer that records requests.
 struct Probe<'a> {
     out: &'a mut Shape,
 }
@@ -201,7 +201,7 @@ impl<'de> Deserializer<'de> for Probe<'_> {
     }
 }
 
-/// The items of a list, all of one shape.
+/// The items of a list, all with the same shape.
 struct Items<'a> {
     item: &'a mut Shape,
     left: usize,

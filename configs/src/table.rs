@@ -1,34 +1,34 @@
-//! The form of a table: each key with its default and the facts about it, in one place.
+//! The definition of a table: each key with its default and properties, in one place.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The rule for a change of a key when a run resumes.
+/// The rule for changing a key when a run is resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ResumeRule {
-    /// It does not reach a step: it may. Where training data is counts as this: its content has an
-    /// identity.
+    /// It does not affect training: allowed. This includes the location of training data: its
+    /// content has an identity.
     Free,
-    /// It changes what a step means: only if the user accepts it.
+    /// It affects training: only if the user accepts it.
     Step,
-    /// The number of steps: as for `Step`, where the learning rate depends on it.
+    /// The number of steps: as for `Step`, if the learning rate depends on it.
     Length,
-    /// The number of classes: as for `Step`, unless it is the same in another form.
+    /// The number of classes: as for `Step`, unless it is the same number given differently.
     Classes,
-    /// A setting of the synthetic images: as for `Step`, unless files replace it, whose identity is
-    /// compared.
+    /// A setting of the synthetic images: as for `Step`, unless files replace them, whose identity
+    /// is compared.
     Drawing,
-    /// It is read only when a run begins: it may not.
+    /// It is only read when a run begins: not allowed.
     Start,
-    /// The checkpoint holds state that depends on it: it may not.
+    /// The checkpoint has state that depends on it: not allowed.
     State,
 }
 
 /// The rule of MLPerf's closed division for a key that differs from the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MlperfRule {
-    /// It does not change what a run computes, or the rules leave it free.
+    /// It does not change the computation, or the rules do not restrict it.
     Free,
     /// A specific rule checks its value.
     Rule,
@@ -36,7 +36,7 @@ pub enum MlperfRule {
     Model,
     /// It describes data and images.
     Preprocessing,
-    /// It decides how quality is measured.
+    /// It determines how quality is measured.
     Quality,
     /// Any other hyperparameter.
     Hyperparameter,
@@ -44,8 +44,8 @@ pub enum MlperfRule {
 
 /// A struct that `table!` defines.
 pub trait Table: Default + Serialize {
-    /// The default of each key as TOML; by way of text, so that an f32 is the number that a user
-    /// would write.
+    /// The default of each key as TOML; converted through text, so that an f32 is the number that a
+    /// user would write.
     fn defaults() -> BTreeMap<String, String> {
         let text = toml::to_string(&Self::default()).unwrap_or_default();
         let table: toml::Table = text.parse().unwrap_or_default();
@@ -53,12 +53,12 @@ pub trait Table: Default + Serialize {
     }
 }
 
-/// Defines a table of the config. A field with a default is a key; its attribute `key` gives, in
-/// this order, the word of the table's `kind` that it belongs to (`of`), the limits of a number
-/// (`range`), of each number of a list (`each`) or of a table of any keys (`entries`), the `unit`,
-/// and what a change of it means when a run resumes ([`ResumeRule`]) and by MLPerf's rules
-/// ([`MlperfRule`]). A field without a default is an inner table. The crate that uses it depends on
-/// `schemars`, `serde` and `serde_json`.
+/// Defines a table of the config. A field with a default is a key; its attribute `key` has, in this
+/// order, the value of the table's `kind` that it belongs to (`of`), the limits of a number
+/// (`range`), of each number in a list (`each`) or in a table with arbitrary keys (`entries`), the
+/// `unit`, and the rules for changing it when a run is resumed ([`ResumeRule`]) and under MLPerf's
+/// rules ([`MlperfRule`]). A field without a default is an inner table. The crate that uses it must
+/// depend on `schemars`, `serde` and `serde_json`.
 #[macro_export]
 macro_rules! table {
     (

@@ -1,20 +1,20 @@
-//! Arithmetic of boxes that proposals and detections share, over tensors `[.., 4]`.
+//! Box arithmetic used by proposals and detections, on tensors `[.., 4]`.
 
 use kernels::boxes::MAX_LOG_RATIO;
 
 use crate::nodes::{FLOAT, Nodes, int, ints};
 
-/// How boxes are decoded, and which of them count.
+/// How boxes are decoded, and which of them are valid.
 pub(crate) struct Decoder<'a> {
     pub(crate) weights: &'a [f32; 4],
     pub(crate) plus_one: bool,
-    /// Least width and height.
+    /// Minimum width and height.
     pub(crate) min_size: f32,
 }
 
-/// Score of a box that does not count; scores are 0 or more.
+/// Score of an invalid box; valid scores are 0 or more.
 pub(crate) const OUT: f32 = -1.0;
-/// Between [`OUT`] and all scores, whether a comparison includes its bound or not.
+/// Between [`OUT`] and all valid scores, for inclusive and exclusive comparisons.
 const NEARLY_OUT: f32 = -0.5;
 
 impl Decoder<'_> {
@@ -65,7 +65,7 @@ impl Decoder<'_> {
     }
 }
 
-/// The two corners of boxes, or shift and ratio of deltas.
+/// The two corners of boxes, or offset and log-ratio of deltas.
 pub(crate) fn halves(n: &mut Nodes, x: &str) -> [String; 2] {
     let two = n.list(&[2, 2]);
     n.many("Split", &[x, &two], &[int("axis", -1)])
@@ -77,7 +77,7 @@ pub(crate) fn extent(n: &mut Nodes, high: &str, low: &str, plus_one: bool) -> St
     if plus_one { n.shifted("Add", &extent) } else { extent }
 }
 
-/// The right and bottom ends `[N, 2]` of images of `sizes [N, 2]`, height first.
+/// The right and bottom bounds `[N, 2]` of images with sizes `[N, 2]`, height first.
 pub(crate) fn bounds(n: &mut Nodes, sizes: &str, plus_one: bool) -> String {
     let sizes = n.one("Cast", &[sizes], &[int("to", i64::from(FLOAT))]);
     let swapped = n.list(&[1, 0]);
@@ -91,15 +91,15 @@ pub(crate) fn counted(n: &mut Nodes, counts: &str, scores: &str) -> String {
     n.one("Where", &[counts, scores, &out], &[])
 }
 
-/// Where scores are not [`OUT`].
+/// True where scores are not [`OUT`].
 pub(crate) fn is_in(n: &mut Nodes, scores: &str) -> String {
     let least = n.float(NEARLY_OUT);
     n.one("Greater", &[scores, &least], &[])
 }
 
-/// Which boxes `[B, M, 4]` survive by their scores `[B, C, M]`: rows (b, c, m), at most `most` of
-/// each (b, c). Inclusive boxes end a pixel further: then their areas and overlaps are the plain
-/// ones.
+/// NMS on boxes `[B, M, 4]` with scores `[B, C, M]`: rows (b, c, m) of survivors, at most `most`
+/// per (b, c). Inclusive boxes are extended by one pixel: their areas and overlaps are then the
+/// usual ones.
 pub(crate) fn nms(
     n: &mut Nodes,
     boxes: &str,

@@ -1,4 +1,4 @@
-//! From the outputs of the heads to detections.
+//! Converts the outputs of the heads to detections.
 
 use graph::Node;
 use kernels::ops::detections::{Detections, DetectionsInputs};
@@ -10,11 +10,10 @@ use crate::boxes::{Decoder, OUT, bounds, counted, is_in, nms};
 use crate::nodes::{Fill, INT64, Nodes, int, ints};
 use crate::translation::{Found, Outputs, Translation, edges};
 
-/// Scores and boxes of the classes of RoIs, then NMS of each class of each image, then the best of
-/// each image.
+/// Scores and boxes per class of RoIs, then NMS per class and image, then the best of each image.
 pub(crate) fn detections(op: &Detections, t: &mut Translation<'_>, node: &Node) -> Outputs {
     let inputs = DetectionsInputs::of(&node.inputs);
-    // The Program has one image: its capacity is that of an image.
+    // The Program has one image: its capacity is per image.
     let (most, classes) = (t.desc(*inputs.rois).dim(0), t.desc(*inputs.class_logits).dim(1) - 1);
     let is_shared = classes > 0 && t.desc(*inputs.box_deltas).dim(1) == 4;
     let [logits, deltas, rois, image_idx, sizes] = [
@@ -29,7 +28,7 @@ pub(crate) fn detections(op: &Detections, t: &mut Translation<'_>, node: &Node) 
     let n = &mut t.nodes;
     let scores = n.one("Softmax", &[&logits?], &[int("axis", 1)]);
     let scores = foreground(n, &scores, classes);
-    // Deltas of each class, or one group of all.
+    // Deltas per class, or class-agnostic.
     let deltas = if is_shared {
         n.reshape(&deltas?, &[0, 1, 4])
     } else {
@@ -83,7 +82,7 @@ pub(crate) fn detections(op: &Detections, t: &mut Translation<'_>, node: &Node) 
     Ok(edges([boxes, scores, labels, image_idx, counts]))
 }
 
-/// The mean probabilities of stages, as logits.
+/// The mean probabilities of cascade stages, as logits.
 pub(crate) fn mean_logits(_: &MeanLogits, t: &mut Translation<'_>, node: &Node) -> Outputs {
     let stages = node.inputs.iter().map(|logits| t.edge(*logits));
     let stages = stages.collect::<Result<Vec<_>, _>>()?;
@@ -109,7 +108,7 @@ pub(crate) fn refine_rois(op: &RefineRois, t: &mut Translation<'_>, node: &Node)
     Ok(edges([boxes]))
 }
 
-/// All classes but the background, the first, of `[R, K+1, ..]`.
+/// All classes except the background, which is first, of `[R, K+1, ..]`.
 fn foreground(n: &mut Nodes, x: &str, classes: usize) -> String {
     let [first, end, axis] = [1, classes as i64 + 1, 1].map(|value| n.list(&[value]));
     n.one("Slice", &[x, &first, &end, &axis], &[])

@@ -1,4 +1,4 @@
-//! A whole file: the walk over a Program, its inputs and outputs.
+//! A complete file: the traversal of a Program, its inputs and outputs.
 
 use std::any::Any;
 
@@ -34,7 +34,7 @@ use crate::{OPSET, detections, maps, products, proposals};
 
 /// Version of the file format that goes with [`OPSET`].
 const IR_VERSION: i64 = 8;
-/// Name of the number of images.
+/// Name of the batch dimension.
 const IMAGES: &str = "N";
 
 /// An input of the file.
@@ -46,9 +46,9 @@ pub struct Input<'a> {
     pub dtype: DType,
     /// Extents after the number of images.
     pub shape: &'a [usize],
-    /// The Program's inputs that it stands for.
+    /// The Program's inputs that it replaces.
     pub of: &'a [&'a str],
-    /// Its contents, for a reader.
+    /// Its description for users.
     pub doc: &'a str,
 }
 
@@ -57,12 +57,12 @@ pub struct Input<'a> {
 pub struct Output<'a> {
     /// Its name.
     pub name: &'a str,
-    /// The Program's kept tensor.
+    /// The Program's output tensor.
     pub of: &'a str,
     /// The tensor is a list of detections `[N*D, ..]`: the output is `[N, D, ..]`, with zeros past
     /// each image's count.
     pub of_detections: bool,
-    /// Its contents, for a reader.
+    /// Its description for users.
     pub doc: &'a str,
 }
 
@@ -73,23 +73,24 @@ pub struct Request<'a> {
     pub program: &'a Program,
     /// Its state.
     pub state: &'a StateSet,
-    /// Inputs; those of the Program that none stands for must not matter.
+    /// Inputs; Program inputs that none replaces must not affect the outputs.
     pub inputs: &'a [Input<'a>],
     /// Outputs.
     pub outputs: &'a [Output<'a>],
     /// Version of the writer, `onegraph`.
     pub version: &'a str,
-    /// Further facts, by name.
+    /// Further metadata, by name.
     pub metadata: &'a [(&'a str, String)],
 }
 
 /// The Program as the bytes of an ONNX file.
 ///
 /// # Errors
-/// [`OnnxError`] names the node that ONNX cannot express.
+/// [`OnnxError`] with the node that ONNX cannot express.
 ///
 /// # Panics
-/// If an input or output names no tensor of the Program, or the state lacks one of its tensors.
+/// If an input or output refers to an unknown tensor of the Program, or the state lacks one of its
+/// tensors.
 pub fn translate(request: &Request<'_>) -> Result<Vec<u8>, OnnxError> {
     let program = request.program;
     let mut walk = Translation::new(program);
@@ -165,7 +166,7 @@ macro_rules! dispatch {
     }};
 }
 
-/// The outputs of a node: computed now if its inputs are known, else those of its translation.
+/// The outputs of a node: computed now if its inputs are constant, else from its translation.
 fn translate_node(t: &mut Translation<'_>, node: &Node) -> Outputs {
     let known = node.inputs.iter().map(|id| match t.values.get(id) {
         Some(Value::Constant(tensor)) => Some(tensor.clone()),
@@ -230,7 +231,8 @@ mod tests {
 
     use super::{Input, Output, Request, translate};
 
-    /// The error for a program of one op, for a file whose input stands for those of these names.
+    /// The error for a program with one op, for a file whose input replaces the inputs with these
+    /// names.
     fn refusal(op: OpRef, inputs: usize, of: &[&str]) -> String {
         let mut program = Program::new();
         program.set_part("own_head");

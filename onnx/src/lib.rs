@@ -1,17 +1,17 @@
 //! Translates a detection Program into an ONNX file: each op has one translation, to standard ops
 //! of [`OPSET`].
 //!
-//! The Program is that of one image, unfused; the file takes any number of images. Three things
-//! differ from the Program, everywhere in the same way:
+//! The Program is for one image, unfused; the file takes any number of images. Three things
+//! consistently differ from the Program:
 //!
-//! * A map `[N, H, W, C]` is `[N, C, H, W]`, as ONNX's convolutions want it.
-//! * A list with a capacity and a count is exactly as long as its count, so translations read no
-//!   counts.
-//! * Indices are i64, and all that depends on weights and shapes alone is a constant.
+//! * A map `[N, H, W, C]` is `[N, C, H, W]`, as required by ONNX convolutions.
+//! * A list with a capacity and a count has exactly the length of its count, so translations do not
+//!   read counts.
+//! * Indices are i64, and everything that depends only on weights and shapes is a constant.
 //!
 //! | what | where |
 //! |---|---|
-//! | the walk over the Program, and its inputs and outputs | [`translate`] |
+//! | the traversal of the Program, and its inputs and outputs | [`translate`] |
 //! | convolutions and linear layers | `products` |
 //! | preprocessing, norms, pooling, RoIAlign | `maps` |
 //! | proposals: top-k, decoding, NMS | `proposals` |

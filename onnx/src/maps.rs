@@ -1,4 +1,4 @@
-//! Ops on maps: preprocessing, norms, pooling, enlarging, RoIAlign.
+//! Ops on maps: preprocessing, norms, pooling, upsampling, RoIAlign.
 
 use graph::Node;
 use kernels::boxes::roi_level;
@@ -14,8 +14,8 @@ use crate::nodes::{Fill, float, int, ints, text};
 use crate::proto::AttributeProto;
 use crate::translation::{OnnxError, Outputs, Translation, edges};
 
-/// Resized and padded pixels, normalised, with zeros beyond each image's size. The sizes stand in
-/// the place of the views.
+/// Resized and padded pixels, normalised, with zeros beyond each image's size. The sizes replace
+/// the views.
 pub(crate) fn preprocess(op: &Preprocess, t: &mut Translation<'_>, node: &Node) -> Outputs {
     if op.channels != 3 || op.colours {
         return Err(t.refusal());
@@ -45,7 +45,7 @@ pub(crate) fn preprocess(op: &Preprocess, t: &mut Translation<'_>, node: &Node) 
     Ok(edges([n.one("Where", &[&inside, &x, &zero], &[])]))
 }
 
-/// An instance norm of groups, then scale and shift of channels.
+/// An instance norm over groups, then scale and shift per channel.
 pub(crate) fn group_norm(op: &GroupNorm, t: &mut Translation<'_>, node: &Node) -> Outputs {
     let GroupNormInputs { x, gamma, beta, residual } =
         GroupNormInputs::of(&node.inputs, [op.residual]);
@@ -74,7 +74,7 @@ pub(crate) fn group_norm(op: &GroupNorm, t: &mut Translation<'_>, node: &Node) -
     Ok(edges([y]))
 }
 
-/// The maximum of windows; nothing reads where it was.
+/// The maximum over windows; the indices are unused.
 pub(crate) fn max_pool(op: &MaxPool, t: &mut Translation<'_>, node: &Node) -> Outputs {
     let x = t.edge(node.inputs[0])?;
     let [kernel, stride, pad] = [op.kernel, op.stride, op.pad].map(|pixels| pixels as i64);
@@ -86,7 +86,7 @@ pub(crate) fn max_pool(op: &MaxPool, t: &mut Translation<'_>, node: &Node) -> Ou
     Ok(edges([t.nodes.one("MaxPool", &[&x], &geometry)]))
 }
 
-/// A map plus a smaller one, enlarged by its nearest values: rows, then columns, by index.
+/// A map plus a smaller one, upsampled by nearest neighbour: rows, then columns, by index.
 pub(crate) fn upsample_add(_: &UpsampleAdd, t: &mut Translation<'_>, node: &Node) -> Outputs {
     let [lateral, top] = node.inputs[..] else { return Err(t.refusal()) };
     let sizes = [1, 2].map(|axis| [t.desc(lateral).dim(axis), t.desc(top).dim(axis)]);
@@ -99,7 +99,7 @@ pub(crate) fn upsample_add(_: &UpsampleAdd, t: &mut Translation<'_>, node: &Node
     Ok(edges([t.nodes.one("Add", &[&lateral, &top], &[])]))
 }
 
-/// The level of each RoI: how many of the levels past the finest begin at or below its area.
+/// The level of each RoI: the number of levels after the finest whose minimum area it reaches.
 pub(crate) fn roi_levels(op: &RoiLevels, t: &mut Translation<'_>, node: &Node) -> Outputs {
     let rois = t.edge(node.inputs[0])?;
     let n = &mut t.nodes;
@@ -114,8 +114,8 @@ pub(crate) fn roi_levels(op: &RoiLevels, t: &mut Translation<'_>, node: &Node) -
     Ok(edges([n.counts(&reached)]))
 }
 
-/// The least area of a RoI of `level` or a coarser one: a search among all floats, so that no
-/// logarithm of a runtime decides at a boundary.
+/// The minimum area of a RoI of `level` or a coarser one: a search among all floats, so that
+/// results at a boundary do not depend on a runtime's logarithm.
 fn least_area(op: &RoiLevels, level: i32) -> f32 {
     let reaches = |bits: u32| {
         let roi = [0.0, 0.0, f32::from_bits(bits), 1.0];
@@ -130,7 +130,7 @@ fn least_area(op: &RoiLevels, level: i32) -> f32 {
     f32::from_bits(from)
 }
 
-/// RoIAlign level by level; each puts its RoIs where they stand in the list.
+/// RoIAlign level by level; each result is scattered to the RoIs' positions in the list.
 pub(crate) fn roi_align(op: &RoiAlign, t: &mut Translation<'_>, node: &Node) -> Outputs {
     let RoiAlignInputs { features, rois, image_idx, levels, .. } = RoiAlignInputs::of(&node.inputs);
     let channels = t.desc(*features[0]).dim(3);
@@ -179,7 +179,7 @@ mod tests {
 
     use super::least_area;
 
-    /// Squares about the sides at which levels begin, which differ by less than rounding.
+    /// Squares around the sides at which levels begin, which differ by less than rounding.
     #[test]
     fn levels_begin_where_the_op_begins_them() {
         for rule in [LevelEps::AfterLog, LevelEps::InLog] {

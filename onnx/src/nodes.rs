@@ -1,4 +1,4 @@
-//! ONNX nodes and constants, as translations add them.
+//! ONNX nodes and constants, as added by translations.
 
 use std::collections::HashMap;
 
@@ -11,11 +11,11 @@ pub(crate) const FLOAT: i32 = 1;
 /// `TensorProto.DataType`.
 pub(crate) const INT64: i32 = 7;
 
-/// Constants up to this size are made once for equal values.
+/// Constants up to this size are deduplicated.
 const SHARED_BYTES: usize = 1024;
 
-/// Nodes in order, and the constants that they read. A node that reads the same as an earlier one
-/// of its kind is that one: levels share what depends on none of them.
+/// Nodes in order, and the constants that they read. A node with the same inputs as an earlier one
+/// of its kind is reused: levels share computations that do not depend on the level.
 #[derive(Debug, Default)]
 pub(crate) struct Nodes {
     pub(crate) nodes: Vec<NodeProto>,
@@ -25,7 +25,7 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// Nodes added from here on are named after this part of the model.
+    /// Nodes added from now on are named after this part of the model.
     pub(crate) fn set_part(&mut self, part: &str) {
         self.part = part.to_string();
     }
@@ -83,7 +83,7 @@ impl Nodes {
         self.constant(tensor(FLOAT, shape, raw))
     }
 
-    /// A constant without dimensions.
+    /// A scalar constant.
     pub(crate) fn float(&mut self, value: f32) -> String {
         self.floats(&[], &[value])
     }
@@ -94,12 +94,12 @@ impl Nodes {
         self.constant(tensor(INT64, shape, raw))
     }
 
-    /// A list of integers: axes, a shape, or the extents of pieces.
+    /// A list of integers: axes, a shape, or the sizes of parts.
     pub(crate) fn list(&mut self, values: &[i64]) -> String {
         self.ints(&[values.len()], values)
     }
 
-    /// An integer without dimensions.
+    /// A scalar integer.
     pub(crate) fn int(&mut self, value: i64) -> String {
         self.ints(&[], &[value])
     }
@@ -130,7 +130,7 @@ impl Nodes {
         self.one("Unsqueeze", &[x, &axes], &[])
     }
 
-    /// Reshapes; an extent of 0 stays as it is.
+    /// Reshapes; an extent of 0 is unchanged.
     pub(crate) fn reshape(&mut self, x: &str, shape: &[usize]) -> String {
         let shape: Vec<i64> = shape.iter().map(|&extent| extent as i64).collect();
         let shape = self.list(&shape);
@@ -143,18 +143,18 @@ impl Nodes {
         self.one("Gather", &[x, &i], &[int("axis", 1)])
     }
 
-    /// A matrix of two columns.
+    /// A matrix with two columns.
     pub(crate) fn columns(&mut self, left: &str, right: &str) -> String {
         let [left, right] = [left, right].map(|column| self.unsqueeze(column, 1));
         self.one("Concat", &[&left, &right], &[int("axis", 1)])
     }
 
-    /// The first extent, as a list of one.
+    /// The first extent, as a list with one element.
     pub(crate) fn rows(&mut self, x: &str) -> String {
         self.one("Shape", &[x], &[int("start", 0), int("end", 1)])
     }
 
-    /// `0..rows`, where `rows` is a list of one.
+    /// `0..rows`, where `rows` is a list with one element.
     pub(crate) fn range(&mut self, rows: &str) -> String {
         let axes = self.list(&[0]);
         let end = self.one("Squeeze", &[rows, &axes], &[]);
@@ -162,7 +162,7 @@ impl Nodes {
         self.one("Range", &[&zero, &end, &one], &[])
     }
 
-    /// A tensor of one value; `rows`, a list of one, is its first extent.
+    /// A tensor filled with one value; `rows`, a list with one element, is its first extent.
     pub(crate) fn filled(&mut self, rows: &str, rest: &[usize], value: Fill) -> String {
         let rest: Vec<i64> = rest.iter().map(|&extent| extent as i64).collect();
         let rest = self.list(&rest);
@@ -181,13 +181,13 @@ impl Nodes {
         self.one("GatherND", &[x, &idx], &[int("batch_dims", 1)])
     }
 
-    /// The places of the true elements, a row each.
+    /// The indices of the true elements, one per row.
     pub(crate) fn places(&mut self, condition: &str) -> String {
         let places = self.one("NonZero", &[condition], &[]);
         self.one("Transpose", &[&places], &[ints("perm", &[1, 0])])
     }
 
-    /// The number of true elements of each row.
+    /// The number of true elements per row.
     pub(crate) fn counts(&mut self, condition: &str) -> String {
         let ones = self.one("Cast", &[condition], &[int("to", i64::from(INT64))]);
         let axes = self.list(&[1]);
@@ -211,7 +211,7 @@ fn attribute(name: &str) -> AttributeProto {
     AttributeProto { name: name.to_string(), ..AttributeProto::default() }
 }
 
-// The numbers are those of `AttributeProto.AttributeType`.
+// The numbers are from `AttributeProto.AttributeType`.
 
 pub(crate) fn float(name: &str, value: f32) -> AttributeProto {
     AttributeProto { f: Some(value), r#type: 1, ..attribute(name) }

@@ -1,4 +1,4 @@
-//! Convolutions and linear layers. Their weights change the order of their axes here.
+//! Convolutions and linear layers. The axes of their weights are reordered here.
 
 use graph::{Node, TensorId};
 use kernels::cpu::HostTensor;
@@ -10,7 +10,7 @@ use kernels::ops::linear::{Linear, LinearInputs};
 use crate::nodes::{int, ints};
 use crate::translation::{OnnxError, Outputs, Translation, edges};
 
-/// `relu(conv(x, w) * scale + bias + residual)`; the scale goes into the weights.
+/// `relu(conv(x, w) * scale + bias + residual)`; the scale is folded into the weights.
 pub(crate) fn conv2d(op: &Conv2d, t: &mut Translation<'_>, node: &Node) -> Outputs {
     if op.nearest || op.signs {
         return Err(t.refusal());
@@ -37,7 +37,7 @@ pub(crate) fn conv2d(op: &Conv2d, t: &mut Translation<'_>, node: &Node) -> Outpu
     Ok(edges([relu(t, y, op.relu)]))
 }
 
-/// Doubles a map.
+/// A transposed convolution that doubles a map's size.
 pub(crate) fn conv_transpose(op: &ConvTranspose, t: &mut Translation<'_>, node: &Node) -> Outputs {
     let ConvTransposeInputs { x, w, b, .. } = ConvTransposeInputs::of(&node.inputs, [op.counted]);
     let values = t.constant(*w)?.clone();
@@ -76,7 +76,7 @@ pub(crate) fn linear(op: &Linear, t: &mut Translation<'_>, node: &Node) -> Outpu
     Ok(edges([relu(t, y, op.relu)]))
 }
 
-/// The channel of each row's label of a 1x1 convolution: the filters of the labels, times the maps.
+/// The channel of a 1x1 convolution for each row's label: the labels' filters, times the maps.
 pub(crate) fn class_masks(_: &ClassMasks, t: &mut Translation<'_>, node: &Node) -> Outputs {
     let ClassMasksInputs { x, w, b, labels, .. } = ClassMasksInputs::of(&node.inputs);
     let [_, height, width, channels] = t.desc(*x).shape[..] else { return Err(t.refusal()) };
@@ -118,7 +118,7 @@ fn conv_weights(
     })
 }
 
-/// A tensor of four axes in another order of them: axis `i` of the result is `order[i]` of `x`.
+/// A tensor with four axes in a different order: axis `i` of the result is `order[i]` of `x`.
 fn transposed(x: &HostTensor, order: &[usize; 4]) -> (Vec<usize>, HostTensor) {
     let shape: [usize; 4] = std::array::from_fn(|i| x.desc.dim(i as isize));
     let strides: [usize; 4] = std::array::from_fn(|i| shape[i + 1..].iter().product());

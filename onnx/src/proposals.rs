@@ -1,4 +1,4 @@
-//! From the maps of the RPN to a list of RoIs.
+//! Converts the RPN's maps to a list of RoIs.
 
 use graph::{Node, TensorId};
 use kernels::cpu::HostTensor;
@@ -12,8 +12,8 @@ use crate::boxes::{Decoder, OUT, bounds, counted, is_in, nms};
 use crate::nodes::{Fill, int, ints};
 use crate::translation::{OnnxError, Outputs, Translation, Value, edges};
 
-/// A map of `A` or `4A` channels as the values of its anchors: `[N, h*w*A, values]`, or without the
-/// last axis for one value.
+/// A map with `A` or `4A` channels as the values of its anchors: `[N, h*w*A, values]`, or without
+/// the last axis for one value.
 fn by_anchor(t: &mut Translation<'_>, map: TensorId, values: usize) -> Result<String, OnnxError> {
     let anchors: usize = t.desc(map).shape[1..].iter().product::<usize>() / values;
     let map = t.edge(map)?;
@@ -22,7 +22,7 @@ fn by_anchor(t: &mut Translation<'_>, map: TensorId, values: usize) -> Result<St
     Ok(t.nodes.reshape(&last, if values == 1 { &shape[..2] } else { &shape }))
 }
 
-/// The anchors with the highest logits of each level. Runtimes order equal ones by index too.
+/// The anchors with the highest logits of each level. Runtimes also order equal ones by index.
 pub(crate) fn top_k_per_level(op: &TopKPerLevel, t: &mut Translation<'_>, node: &Node) -> Outputs {
     let (mut kept, mut levels, mut first) = (Vec::new(), Vec::new(), 0);
     for (level, map) in node.inputs.iter().enumerate() {
@@ -122,7 +122,7 @@ pub(crate) fn nms_proposals(op: &NmsProposals, t: &mut Translation<'_>, node: &N
     Ok(edges([boxes, scores, idx, counts]))
 }
 
-/// The rows in use of all images, as one list.
+/// The valid rows of all images, as one list.
 pub(crate) fn flatten_rois(_: &FlattenRois, t: &mut Translation<'_>, node: &Node) -> Outputs {
     let [proposals, counts] = node.inputs[..] else { return Err(t.refusal()) };
     let (proposals, counts) = (t.edge(proposals)?, t.edge(counts)?);

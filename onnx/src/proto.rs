@@ -1,7 +1,8 @@
-//! The messages of ONNX's file format that are written: fields and numbers of `onnx.proto`.
+//! The messages of ONNX's file format that are written, with the fields and numbers of
+//! `onnx.proto`.
 //!
-//! A scalar whose value may be its type's zero is an `Option`: the format tells a field that is 0
-//! from one that is absent.
+//! A scalar whose value may be its type's zero is an `Option`: the format distinguishes a field
+//! that is 0 from an absent one.
 
 use prost::Message;
 
@@ -126,7 +127,7 @@ pub(crate) struct TensorShapeProto {
     pub(crate) dim: Vec<DimensionProto>,
 }
 
-/// `TensorShapeProto.Dimension`: a number, or a name for an extent that the caller chooses.
+/// `TensorShapeProto.Dimension`: a number, or a name for a dynamic dimension.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct DimensionProto {
     #[prost(int64, optional, tag = "1")]

@@ -1,4 +1,4 @@
-//! The file so far, as translations see it: the Program's tensors, and the nodes that make them.
+//! The file under construction: the Program's tensors, and the nodes that compute them.
 
 use std::collections::HashMap;
 
@@ -14,10 +14,10 @@ pub enum OnnxError {
     /// An op without a translation.
     #[error("{node} has no translation to ONNX, so this model has none")]
     Op {
-        /// The node, as [`Program::node_name`] has it.
+        /// The node, as returned by [`Program::node_name`].
         node: String,
     },
-    /// A tensor that no translation makes.
+    /// A tensor that no translation computes.
     #[error("{node} reads `{tensor}`, which ONNX files do not have")]
     Tensor {
         /// The node.
@@ -30,16 +30,16 @@ pub enum OnnxError {
     Constant(#[from] OpError),
 }
 
-/// A tensor of the Program, as the file has it.
+/// A tensor of the Program, as represented in the file.
 #[derive(Debug, Clone)]
 pub(crate) enum Value {
-    /// Known now.
+    /// A constant value.
     Constant(HostTensor),
     /// The name of an input or a node's output.
     Edge(String),
 }
 
-/// The outputs of a node. Nothing may read those at the end that are missing.
+/// The outputs of a node. Trailing outputs may be missing if they are never read.
 pub(crate) type Outputs = Result<Vec<Value>, OnnxError>;
 
 /// Outputs that the file computes.
@@ -47,18 +47,18 @@ pub(crate) fn edges<const K: usize>(names: [String; K]) -> Vec<Value> {
     names.map(Value::Edge).into()
 }
 
-/// The detections in lists `[S, ..]` over the batch.
+/// The detections as lists `[S, ..]` over the batch.
 #[derive(Debug, Clone)]
 pub(crate) struct Found {
     /// Image of each, and its rank in that image, `[S, 2]`.
     pub(crate) places: String,
-    /// N, in a list of one.
+    /// N, in a list with one element.
     pub(crate) images: String,
     /// D.
     pub(crate) per_image: usize,
 }
 
-/// The file so far.
+/// The file under construction.
 #[derive(Debug)]
 pub(crate) struct Translation<'a> {
     pub(crate) program: &'a Program,
@@ -67,7 +67,7 @@ pub(crate) struct Translation<'a> {
     pub(crate) values: HashMap<TensorId, Value>,
     /// Constants that are in the file, by tensor and use.
     placed: HashMap<(TensorId, &'static str), String>,
-    /// The node that is translated.
+    /// The node being translated.
     pub(crate) name: String,
 }
 
@@ -79,7 +79,7 @@ impl<'a> Translation<'a> {
         Self { program, nodes, found, values, placed, name }
     }
 
-    /// The error for what the node's op, or its form, has no translation for.
+    /// The error for a node whose op, or whose form of it, has no translation.
     pub(crate) fn refusal(&self) -> OnnxError {
         OnnxError::Op { node: self.name.clone() }
     }
@@ -100,7 +100,7 @@ impl<'a> Translation<'a> {
         self.place(id, "", || Ok((tensor.desc.shape.clone(), tensor)))
     }
 
-    /// The value of a tensor that is known now.
+    /// The value of a constant tensor.
     pub(crate) fn constant(&self, id: TensorId) -> Result<&HostTensor, OnnxError> {
         match self.value(id)? {
             Value::Constant(tensor) => Ok(tensor),
@@ -108,7 +108,8 @@ impl<'a> Translation<'a> {
         }
     }
 
-    /// A constant made of tensor `id` for one `purpose`: once, however often it is asked for.
+    /// A constant computed from tensor `id` for one `purpose`: only once, for any number of
+    /// requests.
     pub(crate) fn place(
         &mut self,
         id: TensorId,

@@ -21,7 +21,8 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 FOLDER = Path("runs/sweep")
-# Exit codes of `onegraph train`; any other than these and 0 ends the sweep: it is no trial's fault.
+# Exit codes of `onegraph train`; any other non-zero code ends the sweep: it is not a failure of one
+# trial.
 DIVERGED, INTERRUPTED = 5, 6
 POLL_SECONDS = 1
 

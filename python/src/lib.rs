@@ -21,14 +21,14 @@ fn error(fault: impl Display) -> PyErr {
     Error::new_err(fault.to_string())
 }
 
-/// Starts the threads of all parallel loops, once in a process.
+/// Starts the threads of all parallel loops, once per process.
 fn prepare() -> PyResult<()> {
     static PREPARED: OnceLock<Result<(), String>> = OnceLock::new();
     let done = PREPARED.get_or_init(|| engine::cli::prepare().map_err(|fault| fault.to_string()));
     done.as_ref().copied().map_err(error)
 }
 
-/// `key=value` of each override, as `--set` takes them: numbers, strings, booleans, lists, and
+/// `key=value` of each override, in the form of `--set`: numbers, strings, booleans, lists, and
 /// `None`, which unsets a key.
 fn overrides(values: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<String>> {
     let Some(values) = values else { return Ok(Vec::new()) };
@@ -48,7 +48,8 @@ fn overrides(values: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<String>> {
     Ok(all)
 }
 
-/// Has a GPU's kernels checked, when it is first opened, by the command that the wheel installs.
+/// Uses the command that the wheel installs for the self-test of a GPU's kernels when it is first
+/// opened.
 fn check_gpus_by_the_command(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let scripts = module.py().import("sysconfig")?.call_method1("get_path", ("scripts",))?;
     let command = scripts.extract::<PathBuf>()?.join("onegraph");

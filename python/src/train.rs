@@ -1,4 +1,4 @@
-//! Training, as `onegraph train` does it.
+//! Training, like `onegraph train`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use pyo3::types::PyDict;
 
 use crate::{error, overrides, prepare};
 
-/// Time between two looks for a signal and for new rows of the metrics.
+/// Polling interval for signals and for new rows of the metrics.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Trains; `arguments` are those of `onegraph train` but for its overrides. `tick` is called with
-/// the run's directory while the run lives, and once after it.
+/// Trains; `arguments` are `onegraph train`'s without its overrides. `tick` is called with the
+/// run's directory while the run is active, and once after it.
 #[pyfunction]
 pub(crate) fn train(
     py: Python<'_>,
@@ -49,7 +49,7 @@ pub(crate) fn train(
             Some(place) => py.check_signals().and_then(|()| tick.call1((place,)).map(drop)),
             None => py.check_signals(),
         };
-        // The run finishes its step and saves; the first fault is the one that counts.
+        // The run finishes its step and saves; only the first error is reported.
         if let Err(fault) = seen {
             interrupted.store(true, Ordering::SeqCst);
             raised.get_or_insert(fault);

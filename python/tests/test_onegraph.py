@@ -166,9 +166,9 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path):
         if row.get("step") == 3:
             os.kill(os.getpid(), signal.SIGINT)
 
-    # A shell that starts this in the background has it ignore the signal.
+    # A shell that starts this in the background makes it ignore the signal.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Some two seconds: the signal comes in its course.
+    # Takes about two seconds: the signal arrives during training.
     more = {"train.steps": 100, "train.checkpoint_every_steps": 0, "train.name": "stopped"}
     with pytest.raises(KeyboardInterrupt):
         onegraph.train("quickstart", device="cpu", progress=stop, **keys(tmp_path, **more))
@@ -229,7 +229,7 @@ def test_the_blocks_of_the_page_run(trained, picture, tmp_path, monkeypatch, cap
     (tmp_path / "train.store").symlink_to(store(trained).resolve())
     (tmp_path / "street.jpg").symlink_to(picture[1])
     monkeypatch.chdir(tmp_path)
-    # The run of the second is long: it is held to what `train` takes.
+    # The second one's run is long: its arguments are checked against `train`'s parameters.
     seen = {}
     run = lambda config, **keys: seen.update(keys, config=config) or onegraph.Run(trained[0].path)
     monkeypatch.setattr(onegraph, "train", run)

@@ -1,4 +1,4 @@
-//! `s3://bucket/key`.
+//! S3 URIs, `s3://bucket/key`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,13 +7,13 @@ use object_store::path::Path as Key;
 
 const SCHEME: &str = "s3://";
 
-/// Text that is no address, or settings with which none can be asked.
+/// An invalid URI, or settings that make requests impossible.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{text}: {fault}")]
 pub struct AddressFault {
     /// The text.
     pub text: String,
-    /// The fault.
+    /// The error.
     pub fault: String,
 }
 
@@ -27,10 +27,10 @@ pub struct Address {
 }
 
 impl Address {
-    /// Reads an address.
+    /// Parses a URI.
     ///
     /// # Errors
-    /// [`AddressFault`] for one without a bucket, or with a key that no file can have.
+    /// [`AddressFault`] for one without a bucket, or with a key that is not a valid file name.
     pub fn parse(path: &Path) -> Result<Self, AddressFault> {
         let text = path.to_string_lossy();
         let fault = |fault: &str| AddressFault { text: text.to_string(), fault: fault.into() };
@@ -46,7 +46,7 @@ impl Address {
         Ok(Self { bucket: bucket.to_string(), key: key.to_string() })
     }
 
-    /// The address of something inside.
+    /// The URI of an entry in this folder.
     pub fn join(&self, name: &str) -> Self {
         let key = match self.key.is_empty() {
             true => name.to_string(),
@@ -55,12 +55,12 @@ impl Address {
         Self { bucket: self.bucket.clone(), key }
     }
 
-    /// Where it lies below a folder that holds buckets.
+    /// Its path below a folder that contains buckets.
     pub fn below(&self, folder: &Path) -> PathBuf {
         folder.join(&self.bucket).join(&self.key)
     }
 
-    /// The address of which `path` is the place below `folder`.
+    /// The URI whose path below `folder` is `path`.
     pub fn of_place(path: &Path, folder: &Path) -> Option<Self> {
         let inside = path.strip_prefix(folder).ok()?.to_str()?;
         Self::parse(Path::new(&format!("{SCHEME}{inside}"))).ok()

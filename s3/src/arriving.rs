@@ -1,4 +1,4 @@
-//! A file that is read while it arrives.
+//! A file that is read while it is being downloaded.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -13,11 +13,11 @@ use crate::bucket::{Bucket, Object};
 use crate::error::{S3Error, file};
 use crate::fetch::{PIECE, pieces};
 
-/// Requests at a time.
+/// Concurrent requests.
 const WIDE: usize = 16;
 
-/// An object on its way into a file that has its full length from the start. Pieces that a reader
-/// waits for come first. Whoever reads compares the bytes with checksums of their own.
+/// An object being downloaded into a file that has its full length from the start. Pieces that a
+/// reader waits for come first. Readers verify the bytes with their own checksums.
 pub struct Arriving {
     shared: Arc<Shared>,
     tasks: Vec<JoinHandle<()>>,
@@ -34,21 +34,21 @@ struct Shared {
 }
 
 struct State {
-    /// For each piece, whether it is here.
+    /// For each piece, whether it has arrived.
     here: Vec<bool>,
-    /// Pieces to ask for, in this order; some may be asked for already.
+    /// Pieces to request, in this order; some may already be requested.
     wanted: VecDeque<usize>,
     asked: Vec<bool>,
-    /// Pieces that are not here.
+    /// Number of pieces that have not arrived.
     left: usize,
     fault: Option<S3Error>,
 }
 
 impl Arriving {
-    /// Begins; `whole` is called once the file is whole and on the disk.
+    /// Begins the download; calls `whole` once the file is complete and flushed to disk.
     ///
     /// # Errors
-    /// [`S3Error::File`] if the file cannot be made.
+    /// [`S3Error::File`] if the file cannot be created.
     pub fn begin(
         bucket: &Bucket,
         object: &Object,
@@ -84,10 +84,10 @@ impl Arriving {
         Ok(Self { shared, tasks, bucket: bucket.clone() })
     }
 
-    /// Waits until these bytes are here.
+    /// Waits until these bytes have arrived.
     ///
     /// # Errors
-    /// The fault of the transfer that ended all others.
+    /// The error that ended the transfer.
     pub fn wait(&self, bytes: Range<u64>) -> Result<(), S3Error> {
         let pieces = (bytes.start / PIECE) as usize..bytes.end.div_ceil(PIECE) as usize;
         let mut state = self.shared.lock();
@@ -112,7 +112,7 @@ impl Drop for Arriving {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
         for task in self.tasks.drain(..) {
-            // Stopped, or done.
+            // Stopped or complete.
             let _ = self.bucket.runtime.block_on(task);
         }
     }
@@ -129,7 +129,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next piece that nobody has asked for; `None` at the end, or after a fault.
+    /// The next piece to request; `None` at the end, or after an error.
     fn next(&self) -> Option<usize> {
         let mut state = self.lock();
         if state.fault.is_some() {
@@ -162,7 +162,7 @@ impl Shared {
             };
             self.changed.notify_all();
             if is_last {
-                // Readers have all by now: a fault means that the file is not kept.
+                // Readers have all bytes by now: on an error the file is only not kept.
                 match self.file.sync_all() {
                     Ok(()) => (self.whole)(),
                     Err(fault) => self.lock().fault = Some(file(&self.path)(fault)),

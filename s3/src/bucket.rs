@@ -1,4 +1,4 @@
-//! A bucket: its objects listed, read by ranges, and removed.
+//! A bucket: lists its objects, reads ranges of them, and removes them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use tokio::runtime::Runtime;
 use crate::address::{Address, AddressFault};
 use crate::error::S3Error;
 
-/// Tries of a request whose answer breaks off, besides those of `object_store` for a request that
-/// is refused.
+/// Retries of a request whose response is interrupted, in addition to `object_store`'s retries of
+/// failed requests.
 const TRIES: u32 = 6;
-/// Requests for versions at a time.
+/// Concurrent requests for versions.
 const WIDE: usize = 24;
-/// Retries of a request that fails or is answered with 5xx.
+/// Retries of a request that fails or gets a 5xx response.
 const RETRIES: usize = 6;
-/// Longest time for all of them.
+/// Timeout for all of them.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Longest time for one request, unless the environment says otherwise.
+/// Timeout for one request, unless set in the environment.
 const REQUEST: &str = "60 seconds";
 
 /// A connection to a bucket.
@@ -37,22 +37,22 @@ pub struct Bucket {
     name: String,
 }
 
-/// An object as a listing tells of it.
+/// An object in a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Object {
-    /// Its address.
+    /// Its URI.
     pub at: Address,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// The name of its version; a checksum of usual objects.
+    /// ETag of its version; a checksum for most objects.
     pub etag: String,
 }
 
 impl Bucket {
-    /// Prepares requests to a bucket; makes none.
+    /// Prepares requests to a bucket, without sending any.
     ///
     /// # Errors
-    /// [`S3Error::Address`] for a bad name, or settings in the environment that make no sense.
+    /// [`S3Error::Address`] for an invalid name, or invalid settings in the environment.
     pub fn open(name: &str) -> Result<Self, S3Error> {
         Self::with(
             name,
@@ -62,7 +62,7 @@ impl Bucket {
         )
     }
 
-    /// The same, with variables in place of those of the environment.
+    /// The same, with these variables instead of the environment.
     ///
     /// # Errors
     /// As for [`Self::open`].
@@ -71,7 +71,7 @@ impl Bucket {
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, S3Error> {
         let fault = |fault: String| AddressFault { text: format!("s3://{name}"), fault };
-        // One of several in the process may have been first.
+        // Another caller in the process may have installed it.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let settings = variables.into_iter().filter(|(key, _)| key.starts_with("AWS_"));
         let settings = settings.filter_map(|(key, value)| {
@@ -103,16 +103,16 @@ impl Bucket {
         Ok(Self { store: Arc::new(store), runtime: Arc::new(runtime), name: name.to_string() })
     }
 
-    /// The object of a key, or all objects of the folder of that name, by key. Empty objects that
-    /// stand for folders are left out.
+    /// The object with this key, or all objects in the folder of that name, by key. Empty objects
+    /// that mark folders are omitted.
     ///
     /// # Errors
-    /// [`S3Error::Missing`] if there are none, or any fault of the request.
+    /// [`S3Error::Missing`] if there are none, or any error of the request.
     pub fn list(&self, key: &str) -> Result<Vec<Object>, S3Error> {
         let (at, path) = self.at(key)?;
         let found: Vec<ObjectMeta> = self.runtime.block_on(async {
             let inside = self.store.list((!key.is_empty()).then_some(&path));
-            // Not every server tells the version of what it lists.
+            // Not every server includes versions in listings.
             let known = inside.map_ok(|meta| async move {
                 match meta.e_tag {
                     Some(_) => Ok(meta),
@@ -136,17 +136,17 @@ impl Bucket {
     /// True if there is an object in the folder of this name.
     ///
     /// # Errors
-    /// Any fault of the request.
+    /// Any error of the request.
     pub fn has_inside(&self, key: &str) -> Result<bool, S3Error> {
         let (at, path) = self.at(key)?;
         let first = async { self.store.list(Some(&path)).try_next().await };
         Ok(self.runtime.block_on(first).map_err(|e| S3Error::of(&at, &e))?.is_some())
     }
 
-    /// True if there is an object of this key.
+    /// True if there is an object with this key.
     ///
     /// # Errors
-    /// Any fault of the request.
+    /// Any error of the request.
     pub fn has(&self, key: &str) -> Result<bool, S3Error> {
         let (at, path) = self.at(key)?;
         match self.runtime.block_on(self.store.head(&path)) {
@@ -155,10 +155,10 @@ impl Bucket {
         }
     }
 
-    /// Removes objects; one that is gone already is no fault.
+    /// Removes objects; a missing one is not an error.
     ///
     /// # Errors
-    /// The first fault of a request.
+    /// The first error of a request.
     pub fn remove(&self, keys: &[String]) -> Result<(), S3Error> {
         keys.iter().try_for_each(|key| {
             let (at, path) = self.at(key)?;
@@ -172,14 +172,14 @@ impl Bucket {
     /// All bytes of a small object.
     ///
     /// # Errors
-    /// [`S3Error::Missing`], or any fault of the request.
+    /// [`S3Error::Missing`], or any error of the request.
     pub fn read(&self, key: &str) -> Result<Bytes, S3Error> {
         let (at, path) = self.at(key)?;
         let read = async { self.store.get(&path).await?.bytes().await };
         self.runtime.block_on(read).map_err(|e| S3Error::of(&at, &e))
     }
 
-    /// Bytes of the listed version of an object.
+    /// Reads bytes of the listed version of an object.
     pub(crate) async fn range(
         &self,
         object: &Object,
@@ -211,7 +211,7 @@ impl Bucket {
             .with_if_match((!object.etag.is_empty()).then_some(&object.etag));
         let path = path(at)?;
         let got = self.store.get_opts(&path, options).await.map_err(|e| S3Error::of(at, &e))?;
-        // Not every server knows conditions.
+        // Not every server supports conditional requests.
         let etag = got.meta.e_tag.as_deref().unwrap_or_default();
         let is_other = got.meta.size != object.size
             || (!object.etag.is_empty() && !etag.is_empty() && etag != object.etag);
@@ -226,7 +226,7 @@ impl Bucket {
         Ok(bytes)
     }
 
-    /// The address of a key, and the key as `object_store` takes it.
+    /// The URI of a key, and the key in `object_store`'s form.
     pub(crate) fn at(&self, key: &str) -> Result<(Address, Key), S3Error> {
         let at = Address { bucket: self.name.clone(), key: key.to_string() };
         let path = path(&at)?;
@@ -239,14 +239,14 @@ impl Bucket {
     }
 }
 
-/// The key of an address as `object_store` takes it.
+/// The key of a URI in `object_store`'s form.
 fn path(at: &Address) -> Result<Key, S3Error> {
     let fault =
         |e: object_store::path::Error| AddressFault { text: at.to_string(), fault: e.to_string() };
     Ok(Key::parse(&at.key).map_err(fault)?)
 }
 
-/// The names of all folders that a key lies in.
+/// The names of all parent folders of a key.
 fn folders(key: &str) -> impl Iterator<Item = String> + '_ {
     key.match_indices('/').map(|(end, _)| key[..end].to_string())
 }

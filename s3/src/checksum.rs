@@ -1,29 +1,29 @@
-//! ETags that are checksums: the MD5 of an object that was written in one piece, or the MD5 of its
-//! parts' MD5s. Objects that a key of AWS KMS encrypts have other ones.
+//! ETags that are checksums: the MD5 of an object written in one request, or the MD5 of its parts'
+//! MD5s. Objects encrypted with an AWS KMS key have other ones.
 
 use std::io::{Read, Result, Seek};
 
 use md5::{Digest, Md5};
 
 const MIB: u64 = 1 << 20;
-/// Parts of usual writers, in MiB.
+/// Common part sizes of clients, in MiB.
 const PARTS: [u64; 10] = [5, 8, 10, 15, 16, 25, 32, 50, 64, 128];
 
-/// The comparison of bytes with an ETag.
+/// Result of the comparison of bytes with an ETag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Match {
-    /// They are the object's.
+    /// They match.
     Same,
-    /// They are not, or the ETag is no MD5.
+    /// They do not match, or the ETag is not an MD5.
     Other,
-    /// The ETag was made of parts of unknown sizes, or is no checksum at all.
+    /// The ETag is from parts of unknown sizes, or is not a checksum.
     Unknown,
 }
 
 /// Compares all `len` bytes of an object with its ETag.
 ///
 /// # Errors
-/// A fault of the reader.
+/// An error of the reader.
 pub(crate) fn compare(bytes: &mut (impl Read + Seek), len: u64, etag: &str) -> Result<Match> {
     let etag = etag.trim_start_matches("W/").trim_matches('"');
     let (digest, parts) = match etag.split_once('-') {
@@ -51,10 +51,10 @@ pub(crate) fn compare(bytes: &mut (impl Read + Seek), len: u64, etag: &str) -> R
     Ok(Match::Unknown)
 }
 
-/// The MD5 of all that is read.
+/// The MD5 of all bytes read.
 ///
 /// # Errors
-/// A fault of the reader.
+/// An error of the reader.
 pub(crate) fn md5(bytes: &mut impl Read) -> Result<[u8; 16]> {
     let (mut sum, mut buffer) = (Md5::new(), vec![0; MIB as usize]);
     loop {
@@ -65,7 +65,7 @@ pub(crate) fn md5(bytes: &mut impl Read) -> Result<[u8; 16]> {
     }
 }
 
-/// The digest in the ETag of an object that was written in parts of `size` bytes.
+/// The digest in the ETag of an object written in parts of `size` bytes.
 fn of_parts(bytes: &mut impl Read, size: u64) -> Result<[u8; 16]> {
     let mut sums = Vec::new();
     let empty = md5(&mut &b""[..])?;
@@ -88,7 +88,7 @@ mod tests {
         let compare = |bytes: &[u8], etag: &str| {
             compare(&mut Cursor::new(bytes), bytes.len() as u64, etag).unwrap()
         };
-        // `md5sum` of the five letters.
+        // `md5sum` of the word.
         assert_eq!(compare(b"hello", "\"5d41402abc4b2a76b9719d911017c592\""), Match::Same);
         assert_eq!(compare(b"hellp", "5D41402ABC4B2A76B9719D911017C592"), Match::Other);
         assert_eq!(compare(b"hello", "0x8DB"), Match::Unknown);

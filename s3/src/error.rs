@@ -1,19 +1,19 @@
-//! Faults of transfers, a sentence each.
+//! Transfer errors, with one-line messages.
 
 use std::path::{Path, PathBuf};
 
 use crate::address::{Address, AddressFault};
 
-/// An error of S3 or of a file that is copied from or to it.
+/// An error of S3, or of a local file in a transfer.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum S3Error {
-    /// Text that is no address.
+    /// An invalid S3 URI.
     #[error(transparent)]
     Address(#[from] AddressFault),
-    /// Nothing there.
+    /// No such object.
     #[error("{0}: there is no such bucket, object or folder")]
     Missing(Address),
-    /// A request that the server refuses.
+    /// A request rejected by the server.
     #[error(
         "{at}: the server refuses the request ({fault}); see that AWS_ACCESS_KEY_ID, \
          AWS_SECRET_ACCESS_KEY and AWS_REGION, or the role of this machine, give access to it"
@@ -21,18 +21,18 @@ pub enum S3Error {
     Refused {
         /// The object.
         at: Address,
-        /// The server's words.
+        /// The server's message.
         fault: String,
     },
     /// An object that was replaced while it was read.
     #[error("{0} was replaced while it was read; start again when it is no longer written")]
     Changed(Address),
-    /// Bytes that never were those of the object.
+    /// Bytes that did not match the object in any transfer.
     #[error("{at}: {tries} transfers did not match its checksum, {checksum}")]
     Altered {
         /// The object.
         at: Address,
-        /// Transfers that were made.
+        /// Number of transfers.
         tries: usize,
         /// The checksum.
         checksum: String,
@@ -42,33 +42,33 @@ pub enum S3Error {
     Transfer {
         /// The object.
         at: Address,
-        /// The last fault.
+        /// The last error.
         fault: String,
     },
-    /// A folder that somebody else writes by now.
+    /// A folder that now belongs to another writer.
     #[error("{at}: {owner} writes there now, so this process does not any more")]
     TakenOver {
         /// The folder.
         at: Address,
-        /// Its name.
+        /// The writer's name.
         owner: String,
     },
-    /// A file on this machine.
+    /// A local file.
     #[error("{}: {fault}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// The fault.
+        /// The error.
         fault: String,
     },
 }
 
 impl S3Error {
-    /// Names the object in a fault of `object_store`.
+    /// Adds the object to an `object_store` error.
     pub(crate) fn of(at: &Address, fault: &object_store::Error) -> Self {
         use object_store::Error;
         let (at, text) = (at.clone(), innermost(fault));
-        // A listing that fails is of no kind.
+        // `object_store` does not classify a failed listing.
         let is_listing = |status: &str| text.contains(&format!("status code: {status} "));
         let words = words_of_server(&text);
         match fault {
@@ -83,19 +83,19 @@ impl S3Error {
         }
     }
 
-    /// True if the same request could succeed at another time.
+    /// True if the same request may succeed later.
     pub(crate) fn is_passing(&self) -> bool {
         matches!(self, Self::Transfer { .. })
     }
 }
 
-/// Names the file in an I/O error.
+/// Adds the file to an I/O error.
 pub(crate) fn file(path: &Path) -> impl FnOnce(std::io::Error) -> S3Error {
     let path = path.to_path_buf();
     move |fault| S3Error::File { path, fault: fault.to_string() }
 }
 
-/// The first cause of a fault, on one line.
+/// The root cause of an error, on one line.
 fn innermost(fault: &dyn std::error::Error) -> String {
     let mut cause = fault;
     while let Some(inner) = cause.source() {
@@ -109,7 +109,7 @@ fn innermost(fault: &dyn std::error::Error) -> String {
     text
 }
 
-/// The code and message of an answer that has them, else the text.
+/// The code and message in a response, if any, else the text.
 fn words_of_server(text: &str) -> String {
     let part = |name: &str| {
         let (_, rest) = text.split_once(&format!("<{name}>"))?;
@@ -122,5 +122,5 @@ fn words_of_server(text: &str) -> String {
     }
 }
 
-/// Longest text of a server that is repeated, in characters.
+/// Maximum length of a server's text in a message, in characters.
 const LONGEST: usize = 300;

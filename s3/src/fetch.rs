@@ -1,4 +1,4 @@
-//! Objects to files: many at a time, large ones in pieces.
+//! Downloads objects to files: many concurrently, large ones in pieces.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -14,32 +14,32 @@ use crate::bucket::{Bucket, Object};
 use crate::checksum::{Match, compare, md5};
 use crate::error::{S3Error, file};
 
-/// Bytes of one request.
+/// Bytes per request.
 pub(crate) const PIECE: u64 = 8 << 20;
-/// Requests at a time.
+/// Concurrent requests.
 const WIDE: usize = 24;
-/// Transfers of an object whose bytes are not those of its checksum.
+/// Maximum transfers of an object whose bytes do not match its checksum.
 const TRIES: usize = 4;
 
-/// News of a transfer.
+/// Progress of a transfer.
 #[derive(Debug)]
 pub struct Arrived<'a> {
     /// Bytes of a piece that was written.
     pub bytes: u64,
-    /// The object and its file, if that is whole by now.
+    /// The object and its file, if that is now complete.
     pub whole: Option<(&'a Object, &'a Path, Checked)>,
 }
 
-/// How a whole file was compared with its object.
+/// Result of comparing a complete file with its object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Checked {
-    /// It has the object's checksum.
+    /// It matches the object's checksum.
     Same,
-    /// The object has none that is known.
+    /// The object has no known checksum.
     NoChecksum,
 }
 
-/// A file being filled.
+/// A file being downloaded.
 struct Filling {
     object: Object,
     path: PathBuf,
@@ -48,19 +48,19 @@ struct Filling {
     pieces_left: AtomicUsize,
 }
 
-/// The pieces of an object, each at most [`PIECE`] bytes; one, empty, of an empty object.
+/// The pieces of an object, at most [`PIECE`] bytes each; a single empty one for an empty object.
 pub(crate) fn pieces(size: u64) -> impl Iterator<Item = Range<u64>> {
     let count = size.div_ceil(PIECE).max(1);
     (0..count).map(move |i| i * PIECE..((i + 1) * PIECE).min(size))
 }
 
 impl Bucket {
-    /// Copies objects to files, and makes their folders. Each file is written under another name
-    /// and compared with its object's checksum, if that has one, before it gets its own. `arrived`
-    /// is told of each piece.
+    /// Copies objects to files, and creates their folders. Each file is written under a temporary
+    /// name and compared with its object's checksum, if there is one, before it is renamed.
+    /// `arrived` is called for each piece.
     ///
     /// # Errors
-    /// The first fault of a transfer or a file; what is whole by then stays.
+    /// The first error of a transfer or a file; files that are already complete are kept.
     pub fn fetch(
         &self,
         objects: &[(Object, PathBuf)],
@@ -71,7 +71,7 @@ impl Bucket {
             .into_iter()
             .try_for_each(|parent| fs::create_dir_all(parent).map_err(file(parent)))?;
         let files: Vec<Arc<Filling>> = objects.iter().map(Filling::of).collect();
-        // Set once an ETag that looks like a checksum turns out to be none.
+        // Set once an ETag that looks like a checksum turns out not to be one.
         let is_encrypted = Arc::new(AtomicBool::new(false));
         let pieces = files
             .iter()
@@ -91,8 +91,8 @@ impl Bucket {
         })
     }
 
-    /// Fills one piece, and ends the file with its last one. Returns the piece's bytes, and how the
-    /// file was checked if it is whole.
+    /// Downloads one piece; the last one completes the file. Returns the piece's bytes, and how the
+    /// file was checked if it is complete.
     async fn fill(
         &self,
         filling: Arc<Filling>,
@@ -114,8 +114,8 @@ impl Bucket {
         Ok((filling, length, Some(checked)))
     }
 
-    /// Compares a whole file with its object's checksum; reads the object anew if they differ. Two
-    /// transfers with the same bytes show that its ETag is none.
+    /// Compares a complete file with its object's checksum; downloads the object again if they
+    /// differ. Two transfers with equal bytes mean that the ETag is not a checksum.
     async fn check(
         &self,
         filling: &Filling,
@@ -166,7 +166,7 @@ impl Filling {
         Arc::new(Self { object, path, file: Mutex::new(None), pieces_left })
     }
 
-    /// Its name until it is whole.
+    /// Its name until it is complete.
     fn part(&self) -> PathBuf {
         let mut name = self.path.clone().into_os_string();
         name.push(".part");

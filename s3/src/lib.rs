@@ -1,11 +1,11 @@
-//! Files and folders in S3, or in a server with its interface.
+//! Files and folders in S3, or on an S3-compatible server.
 //!
-//! Credentials, region and endpoint come from the environment, by the names that AWS's own tools
-//! use (`AWS_ACCESS_KEY_ID`, `AWS_REGION`, `AWS_ENDPOINT_URL`), or from the role of a container or
-//! machine. Every request is tried several times; every object is read as one version of it, and
-//! compared with its checksum where it has one.
+//! Credentials, region and endpoint come from the environment variables of the AWS tools
+//! (`AWS_ACCESS_KEY_ID`, `AWS_REGION`, `AWS_ENDPOINT_URL`), or from the role of a container or
+//! machine. Every request is retried several times; every object is read as a single version, and
+//! compared with its checksum if it has one.
 
-// In a test a panic is the report; elsewhere errors are values.
+// In tests a panic is the report; elsewhere errors are returned.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod address;
@@ -24,5 +24,5 @@ pub use error::S3Error;
 pub use fetch::{Arrived, Checked};
 pub use mirror::{Mirror, OWNER};
 
-// Its feature gives connections TLS.
+// Its feature enables TLS for connections.
 use reqwest as _;

@@ -1,4 +1,4 @@
-//! A folder of this machine that is kept up to date in S3.
+//! A local folder that is mirrored to S3.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,29 +9,29 @@ use crate::address::Address;
 use crate::bucket::Bucket;
 use crate::error::{S3Error, file};
 
-/// Names who writes a folder.
+/// Object with the name of a folder's writer.
 pub const OWNER: &str = ".onegraph-owner";
-/// Passes that begin anew because the folder changed meanwhile.
+/// Maximum passes that restart because the folder changed meanwhile.
 const PASSES: usize = 5;
 
-/// A folder and its place in S3, which one process writes.
+/// A folder and its S3 location, which one process writes.
 #[derive(Debug)]
 pub struct Mirror {
     bucket: Bucket,
     at: Address,
     folder: PathBuf,
-    /// Files that name others, and are therefore written after them.
+    /// Files that refer to others, and are therefore written after them.
     pointers: &'static [&'static str],
     own: String,
-    /// Length and time of each file as it is there.
+    /// Length and modification time of each uploaded file.
     known: BTreeMap<String, (u64, Option<SystemTime>)>,
 }
 
 impl Mirror {
-    /// Claims a place that is free. False if there is something, or another process claims it.
+    /// Claims a free location. False if it is not empty, or another process claims it.
     ///
     /// # Errors
-    /// Any fault of a request.
+    /// Any error of a request.
     pub fn claim(bucket: &Bucket, at: &Address, owner: &str) -> Result<bool, S3Error> {
         if bucket.has_inside(&at.key)? {
             return Ok(false);
@@ -39,10 +39,10 @@ impl Mirror {
         bucket.create(unique(owner)?.into(), &at.join(OWNER).key)
     }
 
-    /// The name of whoever writes a place, if anybody ever did.
+    /// The name of a location's writer, if it has one.
     ///
     /// # Errors
-    /// Any fault of the request.
+    /// Any error of the request.
     pub fn owner(bucket: &Bucket, at: &Address) -> Result<Option<String>, S3Error> {
         match bucket.read(&at.join(OWNER).key) {
             Err(S3Error::Missing(_)) => Ok(None),
@@ -50,10 +50,10 @@ impl Mirror {
         }
     }
 
-    /// Takes over a place, whoever wrote it before.
+    /// Takes over a location, regardless of its previous writer.
     ///
     /// # Errors
-    /// Any fault of a request.
+    /// Any error of a request.
     pub fn take(
         bucket: &Bucket,
         at: &Address,
@@ -73,24 +73,24 @@ impl Mirror {
         })
     }
 
-    /// Its text there, which no other owner has.
+    /// This writer's unique text in the owner object.
     pub fn own(&self) -> &str {
         &self.own
     }
 
-    /// Gives a place back that holds nothing but the claim.
+    /// Releases a location with nothing but the claim.
     ///
     /// # Errors
-    /// Any fault of a request.
+    /// Any error of a request.
     pub fn release(self) -> Result<(), S3Error> {
         self.bucket.remove(&[self.at.join(OWNER).key])
     }
 
-    /// Writes what has changed, pointers last, and removes what is gone: at any time what the
-    /// pointers there name is whole.
+    /// Uploads changes, pointers last, and removes deleted files: at any time the files that the
+    /// uploaded pointers refer to are complete.
     ///
     /// # Errors
-    /// [`S3Error::TakenOver`] if another process writes there by now; any fault of a request.
+    /// [`S3Error::TakenOver`] if another process now writes there; any error of a request.
     pub fn update(&mut self) -> Result<(), S3Error> {
         let found = Self::owner(&self.bucket, &self.at)?;
         if found.as_ref() != Some(&self.own) {
@@ -107,7 +107,7 @@ impl Mirror {
         Err(S3Error::Transfer { at: self.at.clone(), fault })
     }
 
-    /// One pass; false if the folder changed so that it has to be made again.
+    /// One pass; false if the folder changed meanwhile and the pass must be repeated.
     fn pass(&mut self) -> Result<bool, S3Error> {
         let named: Vec<_> = self.pointers.iter().map(|name| self.pointer(name)).collect();
         let mut files = BTreeMap::new();
@@ -134,7 +134,7 @@ impl Mirror {
             }
         }
         for (name, earlier) in self.pointers.iter().zip(named) {
-            // Its files were there before all were listed, and it was not replaced since.
+            // Its files existed before the listing, and it has not been replaced since.
             let Some(text) = earlier.filter(|text| self.pointer(name).as_ref() == Some(text))
             else {
                 is_whole &= self.pointer(name).is_none();
@@ -161,7 +161,7 @@ impl Mirror {
     }
 }
 
-/// The text of an owner, which no other one has.
+/// A text unique to this owner.
 fn unique(owner: &str) -> Result<String, S3Error> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)
@@ -169,19 +169,19 @@ fn unique(owner: &str) -> Result<String, S3Error> {
     Ok(format!("{owner}\n{}\n", hex::encode(bytes)))
 }
 
-/// Length and time of a file.
+/// Length and modification time of a file.
 fn seen(path: &Path) -> std::io::Result<(u64, Option<SystemTime>)> {
     let meta = fs::metadata(path)?;
     Ok((meta.len(), meta.modified().ok()))
 }
 
-/// A file's name in a folder, with slashes.
+/// A file's name relative to a folder, with slashes.
 fn name_in(folder: &Path, path: &Path) -> Option<String> {
     Some(path.strip_prefix(folder).ok()?.to_str()?.to_string())
 }
 
-/// Calls `visit` with each file in a folder and those below, but for names that begin with a dot,
-/// which are unfinished or this machine's alone.
+/// Calls `visit` with each file in a folder and its subfolders, except for names that begin with a
+/// dot, which are unfinished or only local.
 fn walk(folder: &Path, visit: &mut dyn FnMut(&Path)) -> Result<(), S3Error> {
     let entries = match fs::read_dir(folder) {
         // A folder may be renamed or removed meanwhile.

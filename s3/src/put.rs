@@ -1,4 +1,4 @@
-//! Files to objects.
+//! Uploads files to objects.
 
 use std::fs::File;
 use std::io::{self, Cursor, Read, Seek};
@@ -14,22 +14,22 @@ use crate::checksum::{Match, compare};
 use crate::error::{S3Error, file};
 use crate::fetch::pieces;
 
-/// A file up to this length is sent in one request.
+/// Files up to this length are sent in one request.
 const ONE_PIECE: u64 = 64 << 20;
-/// Bytes of each part of a longer one; S3 takes at most 10,000 parts.
+/// Bytes of each part of a longer file; S3 accepts at most 10,000 parts.
 const PART: u64 = 16 << 20;
 const MAX_PARTS: u64 = 10_000;
-/// Parts at a time.
+/// Concurrent parts.
 const WIDE: usize = 8;
-/// Times that a file is sent whose object is not as it is.
+/// Maximum uploads of a file whose object does not match.
 const TRIES: usize = 4;
 
 impl Bucket {
-    /// Writes a file to an object, whole or not at all, and sees that it arrived as it is. The file
-    /// may grow meanwhile: what it had is what is written.
+    /// Uploads a file to an object atomically, and verifies it. The file may grow meanwhile: its
+    /// initial length is uploaded.
     ///
     /// # Errors
-    /// [`S3Error::Altered`] if it does not arrive, or any other fault of the file or a request.
+    /// [`S3Error::Altered`] if it does not match, or any other error of the file or a request.
     pub fn put(&self, path: &Path, key: &str) -> Result<(), S3Error> {
         let opened = File::open(path).map_err(file(path))?;
         let size = opened.metadata().map_err(file(path))?.len();
@@ -43,7 +43,7 @@ impl Bucket {
         self.deliver(&at, size, send, path, || File::open(path))
     }
 
-    /// Writes bytes to an object, and sees that they arrived.
+    /// Writes bytes to an object, and verifies them.
     ///
     /// # Errors
     /// As for [`Self::put`].
@@ -57,8 +57,8 @@ impl Bucket {
         self.deliver(&at, bytes.len() as u64, send, Path::new("memory"), open)
     }
 
-    /// Sends bytes until the object has them. `send` returns the object's ETag, and `open` gives
-    /// the bytes again, which faults name by `path`.
+    /// Sends bytes until the object matches them. `send` returns the object's ETag, `open` returns
+    /// the bytes again, and `path` is the name in errors.
     fn deliver<B: Read + Seek>(
         &self,
         at: &Address,
@@ -74,7 +74,7 @@ impl Bucket {
             if compare(&mut bytes, size, &object.etag).map_err(file(path))? == Match::Same {
                 return Ok(());
             }
-            // An ETag that is no checksum, or other bytes: a look shows which.
+            // The ETag is not a checksum, or the bytes differ: reading the object decides.
             bytes.rewind().map_err(file(path))?;
             if self.holds(&object, &mut bytes, path)? {
                 return Ok(());
@@ -83,10 +83,10 @@ impl Bucket {
         Err(S3Error::Altered { at: object.at, tries: TRIES, checksum: object.etag })
     }
 
-    /// Writes bytes to an object unless there is one. Returns false if there is.
+    /// Writes bytes to an object unless it exists. Returns false if it does.
     ///
     /// # Errors
-    /// Any fault of the request.
+    /// Any error of the request.
     pub fn create(&self, bytes: Bytes, key: &str) -> Result<bool, S3Error> {
         let (at, path) = self.at(key)?;
         let options = PutOptions::from(PutMode::Create);
@@ -124,7 +124,7 @@ impl Bucket {
         })
     }
 
-    /// True if an object has these bytes: reads it.
+    /// True if an object has these bytes; reads the object.
     fn holds(&self, object: &Object, bytes: &mut impl Read, path: &Path) -> Result<bool, S3Error> {
         for piece in pieces(object.size) {
             let mut own = vec![0; (piece.end - piece.start) as usize];

@@ -8,14 +8,14 @@ use kernels::ops::roi_candidates::RoiCandidates;
 use crate::convert::{Ran, count, floats, index, numbered, numbers, repeated, sizes};
 use crate::support::{Case, Report, Tensor, each_case};
 
-/// README: sides 32, 64, .. by level; the files do not state them.
+/// README: sides 32, 64, .. by level; they are not in the files.
 const FINEST_SIZE: f32 = 32.0;
 /// README: height / width.
 const RATIOS: [f32; 3] = [0.5, 1.0, 2.0];
 
 #[test]
 fn golden_anchors() {
-    // Whole numbers in f32: no error at all.
+    // Integers in f32: exact.
     each_case("anchors", 0.0, |report, case| {
         let padded: Vec<usize> = numbers(case, "padded_hw").iter().map(|&v| v as usize).collect();
         let strides = sizes(case, "strides_hw");
@@ -65,7 +65,7 @@ impl Rule {
 
 #[test]
 fn golden_matcher() {
-    // Nothing but indices.
+    // Only indices.
     each_case("matcher", 0.0, |report, case| {
         let recorded =
             case.tensors().filter(|name| !["iou", "gt", "pred"].contains(&name.as_str()));
@@ -82,17 +82,17 @@ fn matches(report: &mut Report, case: Case<'_>, rule: &Rule) {
     let want = case.i32(&rule.tensor).data;
     let got = match_iou(&iou.data, iou.shape[1], rule.thresholds, rule.low_quality);
     report.exact(case.name(), &rule.tensor, &got, &want);
-    // README: with ties the recorded boxes are not the ones that the overlaps were computed from.
+    // README: with ties the recorded boxes differ from those that the overlaps were computed from.
     if case.name().ends_with("_ties") {
         return;
     }
-    // The RPN's op is held to `match_iou` beside it.
+    // The RPN's op is compared with `match_iou` as well.
     if !rule.rpn {
         roi_candidates(report, case, rule, [&case.f32("gt"), &case.f32("pred")], &want);
     }
 }
 
-/// Classes by the RoI heads' op; class g + 1 for ground truth g, so that the label identifies it.
+/// Classes from the RoI heads' op; class g + 1 for ground truth g, so that the label identifies it.
 fn roi_candidates(
     report: &mut Report,
     case: Case<'_>,
@@ -114,7 +114,7 @@ fn roi_candidates(
         count(1),
     ];
     let ran = Ran::new(case.name(), op, inputs);
-    // A match -1, 0, 1, .. is class 0, 1, 2, ..; -2 is the label -1.
+    // A match -1, 0, 1, .. is class 0, 1, 2, ..; -2 is label -1.
     let labels: Vec<i32> = want.iter().map(|&m| m + 1).collect();
     let name = format!("{} labels (op)", rule.tensor);
     report.exact(case.name(), &name, &ran.i32(1)[..rows], &labels);

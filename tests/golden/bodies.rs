@@ -1,5 +1,5 @@
 //! Families tv_resnet18, tv_resnet34, tv_resnet152, tv_resnext50, tv_resnext_g32 and tv_convnext:
-//! bodies of torchvision with narrow stages, from images to maps, and back from given gradients of
+//! torchvision backbones with narrow stages, from images to maps, and back from given gradients of
 //! the maps.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use crate::model_train::recorded_gradient;
 use crate::models::{ready, spec};
 use crate::support::{Case, Report, each_case};
 
-/// README: three times the worst of torch's own versions in f32.
+/// README: three times the worst error of torch's own versions in f32.
 const FEATURE_TOLERANCE: f64 = 2.3e-6;
 const GRADIENT_TOLERANCE: f64 = 1.2e-5;
 const BODIES: [&str; 6] =
@@ -48,7 +48,7 @@ fn config(case: Case<'_>) -> Config {
         "model.backbone.frozen_stages=0".into(),
     ];
     if let Some(groups) = case.attribute("groups").as_u64().filter(|groups| *groups > 1) {
-        // torch gives the width of a group where the body's is 64.
+        // torch specifies the width of a group for a backbone width of 64.
         let of_group = width * case.usize("base_width") / 64;
         set.push(format!("model.backbone.groups={groups}"));
         set.push(format!("model.backbone.width_per_group={of_group}"));

@@ -6,8 +6,8 @@ use crate::convert::numbers;
 use crate::formulas::{coder, giou_rows};
 use crate::support::{Case, Report, each_case};
 
-/// f32 against f64: 1.2e-7 measured, with room for small boxes far from the origin, where the
-/// differences of coordinates lose digits.
+/// f32 against f64: 1.2e-7 measured, with margin for small boxes far from the origin, where
+/// coordinate differences lose precision.
 const TOLERANCE: f64 = 2e-6;
 
 #[test]
@@ -36,7 +36,7 @@ fn overlaps(report: &mut Report, case: Case<'_>) {
     let want = case.f32("iou").data;
     let got = pairs(&|a, b| iou(a, b, false));
     report.close(case.name(), "iou", &got, &want);
-    // The function of matching and suppression: the same bits, a row at once.
+    // The function used by matching and suppression: bit-identical, one row at a time.
     let columns = BoxColumns::new(b, false);
     let mut rows = vec![f32::NAN; want.len()];
     for (a, row) in a.iter().zip(rows.chunks_exact_mut(b.len().max(1))) {
@@ -55,7 +55,7 @@ fn clip_and_small(report: &mut Report, case: Case<'_>) {
     let clipped: Vec<Box4> = as_boxes(&boxes.data).iter().map(|b| clip(b, size, false)).collect();
     let want = case.f32("clipped").data;
     report.exact(case.name(), "clipped", clipped.as_flattened(), &want);
-    // The two names that the family has for the least side.
+    // The family's two names for the minimum side.
     for (name, min_size) in [("keep_1e3", case.float("min_size") as f32), ("keep_16", 16.0)] {
         let keep: Vec<usize> =
             (0..clipped.len()).filter(|&i| !is_small(&clipped[i], min_size, false)).collect();
@@ -64,7 +64,7 @@ fn clip_and_small(report: &mut Report, case: Case<'_>) {
     }
 }
 
-/// By the functions of the ops.
+/// With the functions of the ops.
 #[test]
 fn golden_box_coder() {
     each_case("box_coder", TOLERANCE, |report, case| {

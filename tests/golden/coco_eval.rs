@@ -1,4 +1,4 @@
-//! Golden family `coco_eval`: the twelve numbers and the curves behind them, from COCO's files.
+//! Golden family `coco_eval`: the twelve metrics and the underlying curves, from COCO's files.
 
 use std::path::PathBuf;
 
@@ -6,12 +6,12 @@ use score::{Curves, GroundTruth, IouType, Results, evaluate_files, evaluate_resu
 
 use crate::support::{Case, Family, Report, golden_dir};
 
-/// On the twelve numbers.
+/// For the twelve metrics.
 const TOLERANCE: f64 = 1e-12;
-/// The curves are stored as f32: half a unit of its last place.
+/// The curves are stored as f32: half a unit in the last place.
 const CURVE_TOLERANCE: f64 = 6e-8;
 
-/// Compares the cases of an evaluator's family: numbers in the first report, curves in the second.
+/// Compares the cases of an evaluator's family: metrics in the first report, curves in the second.
 pub(crate) fn family(
     name: &'static str,
     curves: &'static str,
@@ -20,7 +20,7 @@ pub(crate) fn family(
     family_of(name, curves, "", compare);
 }
 
-/// The same with the cases alone whose names begin so.
+/// The same for only the cases with this name prefix.
 pub(crate) fn family_of(
     name: &'static str,
     curves: &'static str,
@@ -76,7 +76,7 @@ fn compare(report: &mut Report, curves_report: &mut Report, case: Case<'_>) {
     curves_report.done_case();
 }
 
-/// The curves as they are stored in f32.
+/// The curves as stored in f32.
 pub(crate) fn compare_curves(report: &mut Report, case: Case<'_>, curves: &Curves) {
     let (name, precision) = (case.name(), case.f32("precision"));
     assert_eq!(curves.shape.to_vec(), precision.shape, "{name}: shape of the curves");

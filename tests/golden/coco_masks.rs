@@ -4,7 +4,7 @@ use score::{Rle, bbox_iou, encode_mask, mask_iou};
 
 use crate::support::{Case, Report, each_case};
 
-/// Areas, boxes and overlaps are computed in f64 and stored as f32: half a unit of its last place.
+/// Areas, boxes and overlaps are computed in f64 and stored as f32: half a unit in the last place.
 const TOLERANCE: f64 = 6e-8;
 
 #[test]
@@ -69,14 +69,15 @@ fn boxes(report: &mut Report, case: Case<'_>) {
     report.compare(case, "iou", &overlap);
 }
 
-/// The checks that all cases of masks share: bitmaps both ways, strings both ways, areas and boxes.
+/// The checks that all mask cases have in common: bitmaps and strings in both directions, areas and
+/// boxes.
 fn masks(report: &mut Report, case: Case<'_>, objects: &[Rle]) {
     let name = case.name();
     let bitmaps = case.u8("masks");
     let pixels = bitmaps.shape[1] * bitmaps.shape[2];
     for (object, bitmap) in objects.iter().zip(bitmaps.data.chunks(pixels)) {
         report.exact(name, "masks", &object.decode(), bitmap);
-        // pycocotools' own runs of polygons may have empty runs; those of a bitmap have not.
+        // pycocotools' runs from polygons may have empty runs; runs of a bitmap do not.
         let again = encode_mask(object.height, object.width, bitmap);
         report.exact(name, "masks (encoded)", &again.decode(), bitmap);
     }
@@ -101,7 +102,7 @@ fn masks(report: &mut Report, case: Case<'_>, objects: &[Rle]) {
     report.close(name, "bbox_xywh", &bboxes, &case.f32("bbox_xywh").data);
 }
 
-/// The pieces of `flat` between neighbouring offsets.
+/// The parts of `flat` between consecutive offsets.
 fn ragged<'a, T>(flat: &'a [T], offsets: &[usize]) -> impl Iterator<Item = &'a [T]> {
     offsets.windows(2).map(|o| &flat[o[0]..o[1]]).collect::<Vec<_>>().into_iter()
 }

@@ -1,10 +1,10 @@
-//! Golden family `tv_color`: torchvision's changes of colour, each as one map of red, green and
+//! Golden family `tv_color`: torchvision's colour transforms, each as one map of red, green and
 //! blue.
 //!
-//! torchvision cuts bytes off after each change, greys among them, where one map cuts nothing off:
-//! so bytes differ by up to 1, and by as much as a cut grey weighs. Its hue turns in HSV, ours in
-//! YIQ, which keeps luma: hues agree within 0.09 of a turn, colours do not. Its jitter of floats
-//! ends with a hue in it, and is left out.
+//! torchvision clamps bytes after each transform, including greys, but one map never clamps: so
+//! bytes differ by up to 1, plus the weight of a clamped grey. Its hue rotates in HSV, ours in YIQ,
+//! which preserves luma: hues agree within 0.09 of a turn, colours do not. Its jitter of floats
+//! ends with a hue transform, and is skipped.
 
 use engine::view::ColourMap;
 use kernels::Role;
@@ -15,9 +15,9 @@ use crate::support::{Case, Report, each_case};
 
 /// Floats: torch's own error in f32 is 1.4e-6.
 const TOLERANCE: f64 = 2e-6;
-/// Turns between the hues of HSV and of YIQ; the least that is recorded is 0.1.
+/// Difference between the hues of HSV and of YIQ, in turns; the smallest recorded rotation is 0.1.
 const HUE_TOLERANCE: f64 = 0.09;
-/// Least distance of the channels of a colour that has a hue, of 255.
+/// Minimum distance between the channels of a colour with a defined hue, out of 255.
 const CHROMA: f64 = 60.0;
 
 #[test]
@@ -34,7 +34,7 @@ fn golden_tv_color() {
     });
 }
 
-/// Each change of a jitter, from the bytes before it.
+/// Each transform of a jitter, from the bytes before it.
 fn jitter(report: &mut Report, case: Case<'_>) {
     let order = case.attribute("order").as_array().expect("a list");
     let mut before = "image_u8_hwc".to_owned();
@@ -46,7 +46,7 @@ fn jitter(report: &mut Report, case: Case<'_>) {
     }
 }
 
-/// A change of an image, its factor, and the share of a grey in it.
+/// A transform of an image, its factor, and the weight of a grey in it.
 fn map(case: Case<'_>, kind: &str, image: &[f64], factor: Option<f64>) -> (ColourMap, f64) {
     let factor = || factor.unwrap_or_else(|| case.float("factor"));
     let greys = image.chunks_exact(3).map(|p| 0.2989 * p[0] + 0.587 * p[1] + 0.114 * p[2]);
@@ -61,7 +61,7 @@ fn map(case: Case<'_>, kind: &str, image: &[f64], factor: Option<f64>) -> (Colou
     }
 }
 
-/// Bytes through the op, without rounding, against torchvision's, which are cut off.
+/// Bytes through the op, without rounding, compared with torchvision's, which are clamped.
 fn bytes(report: &mut Report, case: Case<'_>, kind: &str, names: [&str; 2], factor: Option<f64>) {
     let [image, after] = names.map(|name| case.u8(name));
     let (height, width) = (image.shape[0], image.shape[1]);
@@ -88,7 +88,7 @@ fn bytes(report: &mut Report, case: Case<'_>, kind: &str, names: [&str; 2], fact
     report.close_within(case.name(), names[1], &middle, &after, tolerance);
 }
 
-/// Floats from 0 to 1, by the rows of the map.
+/// Floats from 0 to 1, with the rows of the map.
 fn real(report: &mut Report, case: Case<'_>, kind: &str) {
     let [image, after] = ["image_hwc", "out_image_hwc"]
         .map(|name| case.f32(name).data.into_iter().map(f64::from).collect::<Vec<_>>());
@@ -106,7 +106,7 @@ fn real(report: &mut Report, case: Case<'_>, kind: &str) {
     }
 }
 
-/// Hues of the colours that are far from grey in both.
+/// Hues of colours that are far from grey in both.
 fn hues(report: &mut Report, case: Case<'_>, got: &[f64], want: &[f64]) {
     let both = got.chunks_exact(3).zip(want.chunks_exact(3));
     let hues = both.filter_map(|(got, want)| hue(got).zip(hue(want)));

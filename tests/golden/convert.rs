@@ -31,7 +31,7 @@ pub(crate) fn views(sizes: impl IntoIterator<Item = [[i32; 2]; 2]>) -> HostTenso
     mirrored(sizes.into_iter().map(|sizes| (sizes, false)))
 }
 
-/// As [`views`], of which some are mirrored.
+/// Like [`views`], some of them flipped.
 pub(crate) fn mirrored(sizes: impl IntoIterator<Item = ([[i32; 2]; 2], bool)>) -> HostTensor {
     let row = |([source, network], mirror): ([[i32; 2]; 2], bool)| {
         let mut view = View::whole(source, network);
@@ -72,17 +72,17 @@ pub(crate) fn permute(tensor: &Tensor<f32>, axes: &[usize]) -> Tensor<f32> {
     Tensor { shape, data }
 }
 
-/// OIHW to our KRSC, and IOHW of a transposed convolution to our CRSK.
+/// OIHW to KRSC, and a transposed convolution's IOHW to CRSK.
 pub(crate) fn channels_last(weight: &Tensor<f32>) -> Tensor<f32> {
     permute(weight, &[0, 2, 3, 1])
 }
 
-/// Back from [`channels_last`].
+/// The inverse of [`channels_last`].
 pub(crate) fn channels_second(weight: &Tensor<f32>) -> Tensor<f32> {
     permute(weight, &[0, 3, 1, 2])
 }
 
-/// An op after running on its inputs.
+/// An op with its outputs.
 pub(crate) struct Ran {
     case: OpCase,
     outputs: Vec<HostTensor>,
@@ -110,7 +110,7 @@ impl Ran {
         self.outputs[output].as_i32()
     }
 
-    /// The gradient of input `input` by the op's backward rule, given that of output 0.
+    /// The gradient of input `input` from the op's backward rule, given the gradient of output 0.
     pub(crate) fn grad(&self, grad_output: &[f32], input: usize) -> Tensor<f32> {
         let mut grads = vec![None; self.outputs.len()];
         grads[0] = Some(floats(Role::Gradient, self.shape(0), grad_output.to_vec()));
@@ -121,7 +121,7 @@ impl Ran {
     }
 }
 
-/// The tensors `<prefix>0`, `<prefix>1`, .. that the case has.
+/// The case's tensors `<prefix>0`, `<prefix>1`, ..
 pub(crate) fn numbered(case: Case<'_>, prefix: &str) -> Vec<String> {
     (0..).map(|i| format!("{prefix}{i}")).take_while(|name| case.has(name)).collect()
 }
@@ -147,12 +147,12 @@ pub(crate) fn f32s(case: Case<'_>, name: &str) -> Vec<f32> {
     numbers(case, name).iter().map(|v| *v as f32).collect()
 }
 
-/// As many f32 among the attributes.
+/// `N` f32 among the attributes.
 pub(crate) fn array<const N: usize>(case: Case<'_>, name: &str) -> [f32; N] {
     f32s(case, name).try_into().unwrap_or_else(|list| panic!("{}: {name} is {list:?}", case.name()))
 }
 
-/// Bytes in the network as they are in the file, but for their size.
+/// Network bytes equal to the file's, except for their size.
 pub(crate) fn plain_preprocess([height, width]: [usize; 2]) -> Preprocess {
     Preprocess {
         height,

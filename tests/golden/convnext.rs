@@ -1,4 +1,4 @@
-//! Family tv_convnext_ops: the ops of ConvNeXt, and a block of them.
+//! Family tv_convnext_ops: the ops of ConvNeXt, and a block composed of them.
 
 use kernels::Role;
 use kernels::ops::conv2d::Conv2d;
@@ -9,7 +9,7 @@ use kernels::ops::scaled_residual::ScaledResidual;
 use crate::convert::{Ran, channels_last, channels_second, host};
 use crate::support::{Case, Report, Tensor, each_case};
 
-/// Three times the worst of torch's own versions in f32, of bodies.
+/// Three times the worst error of torch's own versions in f32, for backbones.
 const TOLERANCE: f64 = 2.3e-6;
 
 #[test]
@@ -60,7 +60,7 @@ fn gelu(report: &mut Report, case: Case<'_>) {
     report.compare(case, "dx", &dx.data);
 }
 
-/// A vector [C] of the file's [C, 1, 1].
+/// A vector [C] from the file's [C, 1, 1].
 fn scale(tensor: Tensor<f32>) -> Tensor<f32> {
     Tensor { shape: vec![tensor.data.len()], data: tensor.data }
 }
@@ -73,11 +73,11 @@ fn layer_scale(report: &mut Report, case: Case<'_>) {
     report.compare(case, "y", ran.f32(0));
     report.compare(case, "dx", &ran.grad(&dy, 1).data);
     report.compare(case, "dscale", &ran.grad(&dy, 2).data);
-    // The residual gets the gradient itself.
+    // The residual gets the unchanged gradient.
     report.compare(case, "dresidual", &dy);
 }
 
-/// The ops in a row, and their gradients back.
+/// The ops in sequence, and their gradients backwards.
 fn block(report: &mut Report, case: Case<'_>) {
     let (x, dy) = (case.f32("x"), case.f32("dy").data);
     let weight = |name: &str| case.f32(&format!("weights/{name}"));

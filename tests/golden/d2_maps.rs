@@ -41,7 +41,7 @@ fn paste(report: &mut Report, case: Case<'_>) -> bool {
     true
 }
 
-/// Targets from polygons; no key makes bitmaps binary.
+/// Targets from polygons; no config key thresholds bitmaps.
 fn mask_targets(report: &mut Report, case: Case<'_>) -> bool {
     let op = MaskTargets {
         side: case.usize("mask_size"),

@@ -26,11 +26,11 @@ use crate::losses::{box_loss_op, cross_entropy_op};
 use crate::model_configs::{number, usizes};
 use crate::support::{Case, Report, Tensor, cases_of, each_case};
 
-/// README of the golden data; gradients of losses and of poolers.
+/// README of the golden data; for gradients of losses and of poolers.
 const TOLERANCE: f64 = 2e-5;
 pub(crate) const GRAD_TOLERANCE: f64 = 5e-5;
 
-/// Compares one kind of case; false for a rule that no key gives.
+/// Compares one kind of case; false for a rule that no config key selects.
 pub(crate) type Check = fn(&mut Report, Case<'_>) -> bool;
 
 #[test]
@@ -46,7 +46,7 @@ fn golden_d2_ops() {
             ("find_top_proposals_", proposals),
             ("smooth_l1_", smooth),
             ("giou_loss_", giou),
-            // Losses that no key gives.
+            // Losses that no config key selects.
             ("diou_loss_", not_due),
             ("ciou_loss_", not_due),
             ("rpn_losses_", rpn_losses),
@@ -56,7 +56,7 @@ fn golden_d2_ops() {
     );
 }
 
-/// Sizes in the network; the images are compared by `golden_d2_data`.
+/// Network sizes; the images are compared by `golden_d2_data`.
 pub(crate) fn sizes() {
     cases_of("d2_data", "resize_rule_", 0.0, |report, case| {
         let (min, max) = (case.usize("short_edge"), case.usize("max_size"));
@@ -66,7 +66,7 @@ pub(crate) fn sizes() {
             [h as i32, w as i32]
         };
         let got: Vec<i32> = case.i32("in_hw").data.chunks_exact(2).flat_map(resized).collect();
-        // A sliver of an image keeps a pixel here.
+        // A very thin image keeps one pixel here.
         let want: Vec<i32> = case.i32("out_hw").data.iter().map(|side| *side.max(&1)).collect();
         report.exact(case.name(), "out_hw", &got, &want);
     });
@@ -103,7 +103,7 @@ fn anchors(report: &mut Report, case: Case<'_>) -> bool {
     let strides = list(case.attribute("strides"));
     let levels: Vec<AnchorLevel> = sizes
         .iter()
-        // One list is that of all levels.
+        // A single list applies to all levels.
         .zip(ratios.iter().cycle())
         .zip(maps)
         .zip(strides)
@@ -115,7 +115,7 @@ fn anchors(report: &mut Report, case: Case<'_>) -> bool {
             cells: cell_anchors_exact(sizes, ratios),
         })
         .collect();
-    // Sizes are f32 here: one that is not has anchors within rounding of those from its f64.
+    // Sizes are f32 here: for one that is not exact, anchors are within rounding of those from f64.
     let of_f64 = case.attribute("sizes").to_string().contains('.');
     let mut compare = |name: &str, got: &[f32]| match (of_f64, case.f32(name).data) {
         (true, want) => report.close_within(case.name(), name, got, &want, 1e-7),
@@ -182,12 +182,12 @@ pub(crate) fn image_hw(case: Case<'_>) -> [i32; 2] {
     array(case, "image_hw").map(|v: f32| v as i32)
 }
 
-/// A RoI for each row and class, whose other classes cannot be; the boxes are given, and so are
+/// One RoI for each row and class, whose other classes are impossible; the boxes are given, with
 /// deltas of 0.
 fn detections(report: &mut Report, case: Case<'_>) -> bool {
     let (boxes, probs) = (case.f32("boxes"), case.f32("probs"));
     if boxes.data.iter().chain(&probs.data).any(|v| !v.is_finite()) {
-        // Such a row loses all its classes there; here finite logits and deltas give none.
+        // detectron2 drops all classes of such a row; here finite logits and deltas never cause it.
         return false;
     }
     let classes = case.usize("num_classes");
@@ -232,7 +232,7 @@ fn detections(report: &mut Report, case: Case<'_>) -> bool {
     true
 }
 
-/// The RPN's ops in a row, an image at a time: the proposals as anchors, with deltas of 0.
+/// The RPN's ops in sequence, one image at a time: the proposals as anchors, with deltas of 0.
 fn proposals(report: &mut Report, case: Case<'_>) -> bool {
     let levels = numbered(case, "logits_l").len();
     let images = case.attribute("image_hw").as_array().expect("a list");
@@ -256,7 +256,7 @@ fn proposals(report: &mut Report, case: Case<'_>) -> bool {
         let anchors: Vec<f32> = (0..levels).flat_map(|l| own(format!("proposals_l{l}"))).collect();
         let decode = DecodeProposals {
             plus_one: false,
-            // There a side is over the least, here at least that.
+            // detectron2 requires a side above the minimum, here at least the minimum.
             min_size: (case.float("min_box_size") as f32).next_up(),
             score_threshold: 0.0,
             weights: [1.0; 4],
@@ -302,7 +302,8 @@ fn giou(report: &mut Report, case: Case<'_>) -> bool {
     true
 }
 
-/// Both losses of the RPN over `batch_size_per_image` anchors an image, whatever was sampled.
+/// Both losses of the RPN over `batch_size_per_image` anchors per image, regardless of the number
+/// sampled.
 fn rpn_losses(report: &mut Report, case: Case<'_>) -> bool {
     if case.attribute("box_reg_loss_type") != "smooth_l1" {
         return false;
@@ -354,7 +355,8 @@ fn rpn_losses(report: &mut Report, case: Case<'_>) -> bool {
     true
 }
 
-/// Class and box loss of the box head; the background is the last class there, the first here.
+/// Class and box loss of the box head; detectron2's background is the last class, here it is the
+/// first.
 fn box_losses(report: &mut Report, case: Case<'_>) -> bool {
     let is_agnostic = case.attribute("cls_agnostic") == true;
     if case.attribute("box_reg_loss_type") != "smooth_l1" {
@@ -369,7 +371,7 @@ fn box_losses(report: &mut Report, case: Case<'_>) -> bool {
     let theirs = case.i32("gt_classes").data;
     let ours = |&c: &i32| if c as usize == classes { 0 } else { c + 1 };
     let (rows, labels) = (theirs.len(), theirs.iter().map(ours).collect::<Vec<i32>>());
-    // The background has no deltas there; deltas of all classes are taken as those of one class.
+    // detectron2's background has no deltas; class-agnostic deltas are treated as one class's.
     let (groups, of_box) = match is_agnostic {
         true => (1, labels.iter().map(|label| (*label).min(1)).collect()),
         false => (classes, labels.clone()),
@@ -404,8 +406,8 @@ fn box_losses(report: &mut Report, case: Case<'_>) -> bool {
     true
 }
 
-/// Rates of each update. Warm-up to the schedule's value at its end, where that is not the full
-/// rate, has no key.
+/// Rates of each update. No config key selects a warm-up to the schedule's value at its end, if
+/// that is not the full rate.
 fn rates(report: &mut Report, case: Case<'_>) -> bool {
     let solver = case.attribute("solver");
     let (base, warmup_steps) = (number(solver, "BASE_LR"), number(solver, "WARMUP_ITERS") as u64);

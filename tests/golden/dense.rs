@@ -17,7 +17,7 @@ fn activation(case: Case<'_>, name: &str) -> HostTensor {
     host(Role::Activation, &case.f32(name))
 }
 
-/// README: three times the worst of torch's own versions in f32.
+/// README: three times the worst error of torch's own versions in f32.
 const GROUP_TOLERANCE: f64 = 8.1e-7;
 
 #[test]
@@ -63,7 +63,7 @@ fn golden_conv_transpose2x2s2() {
 fn golden_linear() {
     each_case("linear", TOLERANCE, |report, case| {
         let (x, mut w) = (case.f32("x"), case.f32("w"));
-        // For a map, the file's columns are in NCHW order; our weights are in the order of our map.
+        // For a map, the file's columns are in NCHW order; our weights are in our map's order.
         let map = x.shape.len() == 4;
         if map {
             let [h, wide, c] = [x.shape[1], x.shape[2], x.shape[3]];
@@ -81,8 +81,8 @@ fn golden_linear() {
     });
 }
 
-/// Compares y and, where the case has a dy, dx, dw and db of an op with inputs x, w and b. `back`
-/// turns weights of the op into the order of the file.
+/// Compares y and, if the case has a dy, dx, dw and db of an op with inputs x, w and b. `back`
+/// converts the op's weights to the file's order.
 fn weighted_op(
     report: &mut Report,
     case: Case<'_>,
@@ -102,8 +102,8 @@ fn weighted_op(
     }
 }
 
-/// A frozen batch norm is no op but the epilogue of a convolution: here of one that changes
-/// nothing, 1x1 with the identity as weights.
+/// A frozen batch norm is not an op but the epilogue of a convolution: here of an identity 1x1
+/// convolution.
 #[test]
 fn golden_frozen_bn() {
     each_case("frozen_bn", TOLERANCE, |report, case| {

@@ -1,4 +1,4 @@
-//! Kinds of cases that several projects record, each under its own names and by its own rules.
+//! Kinds of cases that several projects recorded, each with its own names and rules.
 
 use engine::config::PasteRule;
 use kernels::Role;
@@ -14,8 +14,8 @@ use kernels::paste::paste_mask;
 use crate::convert::{Ran, array, count, floats, host, index, numbered};
 use crate::support::{Case, Report};
 
-/// Deltas of boxes and back by the formula: names of the boxes, of their targets, and of the deltas
-/// between them. Returns the decoded boxes.
+/// Box deltas and their inverse by the formula: names of the boxes, of their targets, and of the
+/// deltas between them. Returns the decoded boxes.
 pub(crate) fn coder(
     report: &mut Report,
     case: Case<'_>,
@@ -50,7 +50,7 @@ pub(crate) fn smooth_l1_of(case: Case<'_>, pred: &str) -> (Vec<f32>, Vec<f32>) {
     pred.iter().zip(&target).map(|(p, t)| smooth_l1(p - t, beta)).unzip()
 }
 
-/// The GIoU loss of each row, and its derivative by the corners.
+/// The GIoU loss of each row, and its derivative with respect to the corners.
 pub(crate) fn giou_rows(report: &mut Report, case: Case<'_>, slope_tolerance: f64) {
     let (pred, target) = (case.f32("pred").data, case.f32("target").data);
     let pairs = as_boxes(&pred).iter().zip(as_boxes(&target));
@@ -90,7 +90,7 @@ pub(crate) fn pool_by_level(
     pool(report, case, case, op, inputs, &case.f32("dy").data, tolerance);
 }
 
-/// Pooling of RoIs from the maps of `source`, and the gradient of every map that the case has.
+/// Pooling of RoIs from the maps of `source`, and the gradients of the maps that the case has.
 pub(crate) fn pool(
     report: &mut Report,
     case: Case<'_>,
@@ -113,7 +113,7 @@ pub(crate) fn pool(
     }
 }
 
-/// Probabilities of the masks that have them recorded, and the pixels inside of all.
+/// Probabilities of the masks with recorded values, and the pixels inside all masks.
 pub(crate) fn paste(
     report: &mut Report,
     case: Case<'_>,
@@ -137,7 +137,7 @@ pub(crate) fn paste(
     }
 }
 
-/// Step control of a schedule and nothing else.
+/// Step control with a schedule and nothing else.
 pub(crate) fn control_step(schedule: &LrSchedule) -> ControlStep {
     ControlStep {
         schedule: schedule.clone(),

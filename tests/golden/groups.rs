@@ -1,4 +1,4 @@
-//! Layer-wise rates of `tv_optim`, as groups of a config.
+//! Layer-wise rates of `tv_optim`, as config groups.
 
 use engine::config::Config;
 use engine::model::{group_of, training_program};
@@ -9,8 +9,8 @@ use crate::support::{Case, Report, cases_of};
 /// A factor in f32, times the rate.
 const TOLERANCE: f64 = 1e-7;
 
-/// Rates that fall from the heads to the stem, and no decay of biases: groups of a config give each
-/// parameter that we train the same as torch's groups.
+/// Rates that decrease from the heads to the stem, and no decay of biases: config groups give each
+/// trained parameter the same values as torch's groups.
 #[test]
 fn golden_tv_optim_layerwise_lr() {
     cases_of("tv_optim", "layerwise_lr_", TOLERANCE, |report, case| {
@@ -53,6 +53,6 @@ fn layers(report: &mut Report, case: Case<'_>) {
             compared += 1;
         }
     }
-    // 53 convolutions of the body, and all of FPN, RPN and heads.
+    // 53 convolutions of the backbone, and everything in FPN, RPN and heads.
     assert_eq!(compared, 53 + 42, "{}", case.name());
 }

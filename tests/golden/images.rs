@@ -1,4 +1,4 @@
-//! Golden families `resize_transform` (images into the network) and `paste_masks` (masks out).
+//! Golden families `resize_transform` (input images) and `paste_masks` (output masks).
 
 use dali::order::resized_size;
 use engine::config::{PasteRule, ResizeFilter, ResizeRounding};
@@ -14,7 +14,7 @@ use crate::support::{Case, Report, Tensor, each_case};
 
 /// The README's tolerance for f32.
 const TOLERANCE: f64 = 2e-5;
-/// torchvision's defaults (ImageNet), if a case states none.
+/// torchvision's defaults (ImageNet), if they are not in the case.
 const MEAN: [f64; 3] = [0.485, 0.456, 0.406];
 const STD: [f64; 3] = [0.229, 0.224, 0.225];
 
@@ -52,8 +52,8 @@ fn golden_resize_transform() {
     });
 }
 
-/// The batch that an op for bytes makes of images of f32 values in 0..1; `others` are its inputs
-/// behind the pixels. A value is three digits to the base 255, and the op is linear.
+/// The batch that an op for bytes computes from images of f32 values in 0..1; `others` are its
+/// inputs after the pixels. A value is three digits in base 255, and the op is linear.
 pub(crate) fn preprocessed(
     name: &str,
     op: Preprocess,
@@ -162,7 +162,7 @@ impl Images {
         }
     }
 
-    /// Masks by the nearest pixel, as mask targets look them up.
+    /// Masks by the nearest pixel, as in mask targets.
     fn masks(&self, report: &mut Report, case: Case<'_>) {
         for (image, name) in numbered(case, "masks").iter().enumerate() {
             let masks = case.u8(name);

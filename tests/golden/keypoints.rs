@@ -83,7 +83,7 @@ fn golden_d2_kpops() {
     });
 }
 
-/// Cells of the keypoints of each box, all of one image and each with an object of its own.
+/// Cells of the keypoints of each box, all in one image and each with its own object.
 fn cells(case: Case<'_>, boxes: &str, side: usize) -> Ran {
     let (boxes, keypoints) = (case.f32(boxes), case.f32("keypoints"));
     let rows = boxes.shape[0];
@@ -115,7 +115,8 @@ fn visible(report: &mut Report, case: Case<'_>) {
     report.equal(case, "kept", &kept);
 }
 
-/// The loss of `logits [N, K, S, S]`, and of its gradient what `pick` pairs with what is recorded.
+/// The loss of `logits [N, K, S, S]`, and the parts of its gradient that `pick` pairs with recorded
+/// ones.
 fn loss(
     report: &mut Report,
     case: Case<'_>,
@@ -133,7 +134,7 @@ fn loss(
         repeated(rows, 0),
         count(1),
     ];
-    // The op takes a whole number of rows: the sum over one, to be divided.
+    // The op takes an integer number of rows: the sum over one, to be divided.
     let rows_per_image = stated.map(|_| 1);
     let scale = 1.0 / stated.unwrap_or(1.0) as f32;
     let op = SoftmaxCrossEntropy { ipg: 1, rows_per_image };
@@ -143,7 +144,7 @@ fn loss(
     report.close(case.name(), "dlogits", &got, &want);
 }
 
-/// The transposed convolution, and the maps of twice its size.
+/// The transposed convolution, and the maps upsampled by two.
 fn predictor(report: &mut Report, case: Case<'_>) {
     let inputs = vec![
         host(Role::Activation, &case.f32("x")),
@@ -183,8 +184,7 @@ fn peaks(case: Case<'_>, boxes: &str, maps: &Tensor<f32>) -> Vec<[f32; 4]> {
     placed.collect()
 }
 
-/// Keypoints in a view, and their partners in a mirrored one; recorded ones that are labelled have
-/// 1 or 2.
+/// Keypoints in a view, and their partners in a flipped one; recorded labelled ones have 1 or 2.
 fn seen(report: &mut Report, case: Case<'_>, view: &View, recorded: &str, partners: &str) {
     let partners = usizes(case.attribute(partners));
     let (points, want) = (case.f32("keypoints").data, case.f32(recorded).data);
@@ -216,7 +216,7 @@ fn view_of(case: Case<'_>) -> View {
                 for (axis, first, length) in along {
                     let (first, length) = (get(first), get(length));
                     axis.network = length;
-                    // The offset counts before the mirror.
+                    // The offset is applied before the flip.
                     let mirrored = axis.mirrored != 0;
                     axis.offset = if mirrored { axis.resized - first - length } else { first };
                 }

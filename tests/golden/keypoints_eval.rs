@@ -1,5 +1,5 @@
-//! Golden families `tv_coco_keypoints_eval` and, of `d2_kpops`, `oks_*`: the ten numbers of
-//! keypoints and the curves behind them, from COCO's files.
+//! Golden families `tv_coco_keypoints_eval` and, from `d2_kpops`, `oks_*`: the ten keypoint metrics
+//! and the underlying curves, from COCO's files.
 
 use score::{IouType, Results, evaluate_results};
 

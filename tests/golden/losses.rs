@@ -1,5 +1,5 @@
 //! Golden families `losses`, values and gradients of the training losses, and `tv_optim`'s
-//! cross-entropy with weights of classes and label smoothing.
+//! cross-entropy with class weights and label smoothing.
 
 use kernels::Role;
 use kernels::ops::bce_loss::BceLoss;
@@ -13,9 +13,9 @@ use crate::convert::{Ran, count, flag, floats, host, index, repeated};
 use crate::formulas::smooth_l1_of;
 use crate::support::{Case, Report, Tensor, cases_of, each_case};
 
-/// f32 against f64: 3e-7 measured, with room for larger logits and more classes.
+/// f32 against f64: 3e-7 measured, with margin for larger logits and more classes.
 const TOLERANCE: f64 = 2e-6;
-/// All rows are of image 0, so one group.
+/// All rows belong to image 0, so there is one group.
 const IPG: usize = 1;
 
 #[test]
@@ -37,7 +37,7 @@ fn golden_losses() {
     });
 }
 
-/// The elements by the formula, the sum and its gradient by the op, which divides by the rows.
+/// The elements from the formula, the sum and its gradient from the op, which divides by the rows.
 fn smooth_l1_rows(report: &mut Report, case: Case<'_>) {
     let (beta, pred, target) = (case.float("beta") as f32, case.f32("pred"), case.f32("target"));
     report.compare(case, "loss", &smooth_l1_of(case, "pred").0);
@@ -49,7 +49,7 @@ fn smooth_l1_rows(report: &mut Report, case: Case<'_>) {
     report.compare(case, "dpred_of_sum", &grad);
 }
 
-/// The objectness loss where targets are 0 or 1; the mask loss, which takes any, for all.
+/// The objectness loss if targets are 0 or 1; the mask loss, which accepts any, for all.
 fn bce(report: &mut Report, case: Case<'_>) {
     let (x, target) = (case.f32("x"), case.f32("target"));
     let len = x.data.len();
@@ -102,7 +102,7 @@ fn mask_inputs(
     ]
 }
 
-/// The gradient of the mean is the softmax less the targets, so that the former follows from it.
+/// The gradient of the mean is the softmax minus the targets, which determines the softmax.
 fn cross_entropy(report: &mut Report, case: Case<'_>) {
     let targets = case.i32("target").data;
     let ran = cross_entropy_op(case, &case.f32("x"), targets.clone());
@@ -142,7 +142,7 @@ pub(crate) fn box_loss_op(
     Ran::new(case.name(), SmoothL1Loss { beta, ipg: IPG, rows_per_image: None }, inputs)
 }
 
-/// The two losses of the box head; the deltas are those of each row's own class.
+/// The two losses of the box head; the deltas are for each row's own class.
 fn fastrcnn(report: &mut Report, case: Case<'_>) {
     let labels = case.i32("labels").data;
     let ran = cross_entropy_op(case, &case.f32("class_logits"), labels.clone());
@@ -161,11 +161,11 @@ fn fastrcnn(report: &mut Report, case: Case<'_>) {
     report.compare(case, "dbox_regression", &grad);
 }
 
-/// Worst of torch's own versions in f32: 5.8e-7 (tv_README).
+/// Worst error of torch's own versions in f32: 5.8e-7 (tv_README).
 const WEIGHTED_TOLERANCE: f64 = 1e-6;
 
-/// Label smoothing, weights of classes and ignored rows. The sum of the rows is the mean times the
-/// weights of their classes.
+/// Label smoothing, class weights and ignored rows. The sum over rows is the mean times the weights
+/// of their classes.
 #[test]
 fn golden_tv_optim_cross_entropy() {
     cases_of("tv_optim", "ce_", WEIGHTED_TOLERANCE, |report, case| {

@@ -1,4 +1,4 @@
-//! Golden family `tv_lvis_eval`: the thirteen numbers of LVIS and the curves behind them.
+//! Golden family `tv_lvis_eval`: LVIS's thirteen metrics and the underlying curves.
 
 use score::{IouType, evaluate_lvis};
 

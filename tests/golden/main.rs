@@ -1,4 +1,4 @@
-//! Golden data: every family in the golden folder against our own numbers.
+//! Golden data: every family in the golden folder compared with our own results.
 //!
 //! Families that share code are listed here, the recorded models in `models`; the others are in the
 //! modules of their cases.
@@ -59,7 +59,7 @@ fn onnx_of_detectron2() {
     [&FPN, &LSJ, &CASCADE, &GN].into_iter().for_each(onnx_files::agrees);
 }
 
-/// Inclusive boxes, blue first, resized in bytes.
+/// Inclusive boxes, BGR, resized in bytes.
 #[test]
 fn onnx_of_mlperf() {
     onnx_files::agrees(&MLPERF);

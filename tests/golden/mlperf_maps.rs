@@ -1,4 +1,4 @@
-//! Family mlperf_ops, the part on pixels: resizing, mirroring, mask targets, pasting and pooling.
+//! Family mlperf_ops, image part: resizing, flipping, mask targets, pasting and pooling.
 
 use dali::order::resized_size;
 use engine::config::{MaskTargetRule, PasteRule, ResizeRounding};
@@ -23,7 +23,7 @@ fn size(case: Case<'_>, name: &str) -> [i32; 2] {
     [wh[1] as i32, wh[0] as i32]
 }
 
-/// Boxes and polygons of an image of one size at another.
+/// Boxes and polygons of an image resized to another size.
 fn moved(report: &mut Report, case: Case<'_>, new: [i32; 2], flip: bool, suffix: &str) {
     let source = image_size(case);
     let boxes = case.f32("boxes");
@@ -64,7 +64,7 @@ pub(crate) fn resize_rule(report: &mut Report, case: Case<'_>) {
     report.equal(case, "out_wh", &got);
 }
 
-/// Bytes as Pillow makes them, and the normalised image.
+/// Bytes as computed by Pillow, and the normalised image.
 pub(crate) fn pil_resize(report: &mut Report, case: Case<'_>) {
     let (source, network) = (size(case, "in_wh"), size(case, "out_wh"));
     let (min, max) = (case.usize("min_size"), case.usize("max_size"));
@@ -94,7 +94,7 @@ pub(crate) fn mask_targets(report: &mut Report, case: Case<'_>) {
     polygon_targets(report, case, "y", [1000; 2], op);
 }
 
-/// The targets of polygons in pixels of a network image of this size, one object for each RoI.
+/// The targets of polygons in pixels of a network image of this size, one object per RoI.
 pub(crate) fn polygon_targets(
     report: &mut Report,
     case: Case<'_>,
@@ -119,7 +119,7 @@ pub(crate) fn polygon_targets(
         index(&[1, parts.len(), 2], parts.concat()),
         floats(Role::Mask, &[1, xy.len()], xy),
         index(&[1, 0], vec![]),
-        // No resize: source and network have one size.
+        // No resize: source and network image have the same size.
         views([[size; 2]]),
     ];
     let ran = Ran::new(case.name(), op, inputs);

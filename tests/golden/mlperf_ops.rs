@@ -65,7 +65,7 @@ pub(crate) fn image_size(case: Case<'_>) -> ImageSize {
     ImageSize { width: wh[0] as i32, height: wh[1] as i32 }
 }
 
-/// A list among the attributes, or the reference's where a case does not state it.
+/// A list among the attributes, or the reference's if the case does not have it.
 fn stated(case: Case<'_>, name: &str, reference: &[f32]) -> Vec<f32> {
     match case.attributes().get(name) {
         Some(_) => f32s(case, name),
@@ -73,7 +73,7 @@ fn stated(case: Case<'_>, name: &str, reference: &[f32]) -> Vec<f32> {
     }
 }
 
-/// The anchors' levels on the padded image, from the finest.
+/// The anchors' levels on the padded image, finest first.
 fn levels_of(case: Case<'_>) -> Vec<AnchorLevel> {
     let strides = stated(case, "strides", &[4.0, 8.0, 16.0, 32.0, 64.0]);
     let sizes = stated(case, "sizes", &[32.0, 64.0, 128.0, 256.0, 512.0]);
@@ -88,7 +88,7 @@ fn levels_of(case: Case<'_>) -> Vec<AnchorLevel> {
     strides.iter().zip(&sizes).map(of_level).collect()
 }
 
-/// The anchors of the padded image, and how many each level has.
+/// The anchors of the padded image, and their number per level.
 fn anchors_of(case: Case<'_>) -> (Vec<f32>, Vec<i32>) {
     let levels = levels_of(case);
     let counts = levels.iter().map(|l| (l.cells.len() * l.height * l.width) as i32).collect();
@@ -96,7 +96,7 @@ fn anchors_of(case: Case<'_>) -> (Vec<f32>, Vec<i32>) {
     (ran.f32(0).to_vec(), counts)
 }
 
-/// Labels by the RPN's op under the straddle filter.
+/// Labels from the RPN's op with the straddle filter.
 fn labelled(case: Case<'_>, anchors: &[f32], gt: &[f32]) -> Ran {
     let op = MatchAnchors {
         fg_iou: 0.7,
@@ -116,7 +116,7 @@ fn labelled(case: Case<'_>, anchors: &[f32], gt: &[f32]) -> Ran {
     Ran::new(case.name(), op, inputs)
 }
 
-/// 1 where an anchor lies within the image: without objects those are background, the others -1.
+/// 1 if an anchor is within the image: without objects these are background, the others -1.
 fn visibility(case: Case<'_>, anchors: &[f32]) -> Vec<u8> {
     let ran = labelled(case, anchors, &[]);
     ran.i32(0).iter().map(|label| u8::from(*label == 0)).collect()
@@ -175,7 +175,7 @@ fn overlaps(report: &mut Report, case: Case<'_>) {
     report.compare(case, "iou", &got);
 }
 
-/// The set by score; the reference lists it by index.
+/// The set sorted by score; the reference lists it by index.
 fn suppression(report: &mut Report, case: Case<'_>) {
     let (boxes, scores) = (case.f32("boxes").data, case.f32("scores").data);
     let mut kept = nms(as_boxes(&boxes), &scores, case.float("threshold") as f32, true);
@@ -184,7 +184,7 @@ fn suppression(report: &mut Report, case: Case<'_>) {
     report.exact(case.name(), "by index", &kept, &case.i32("keep_reference").indices());
 }
 
-/// Boxes far apart, each of a level of its own, so that the order stays the list's.
+/// Distant boxes, each on its own level, so that the order is the list's.
 fn top_n(report: &mut Report, case: Case<'_>) {
     let names = numbered(case, "objectness_");
     let lists: Vec<_> = names.iter().map(|name| case.f32(name).data).collect();
@@ -192,7 +192,7 @@ fn top_n(report: &mut Report, case: Case<'_>) {
     let mut scores = Vec::new();
     for list in &lists {
         scores.extend(list);
-        // A row without a score does not count.
+        // A row without a score is ignored.
         scores.resize(scores.len() + rows - list.len(), -1.0);
     }
     let kept = |scope, post_top_n: &str| {
@@ -290,7 +290,7 @@ fn rpn_labels(report: &mut Report, case: Case<'_>) {
     report.close(case.name(), "pos_regression_targets", encoded.as_flattened(), &want);
 }
 
-/// The set of the reference, which lists it class by class and keeps ties of the last place.
+/// The reference's set, which it lists class by class, including ties at the last place.
 fn detections(report: &mut Report, case: Case<'_>) {
     let (logits, size) = (case.f32("class_logits"), image_size(case));
     let rows = logits.shape[0];
@@ -331,7 +331,7 @@ fn losses(report: &mut Report, case: Case<'_>) {
     report.compare(case, "dinput", &slopes);
 }
 
-/// Rates of weights and biases at each recorded count of the scheduler, by the op.
+/// Rates of weights and biases at each recorded scheduler count, from the op.
 fn rates(report: &mut Report, case: Case<'_>) {
     let (base, factor) = (case.float("base_lr"), case.float("warmup_factor"));
     let shared_warmup = case.attribute("method") == "mlperf_linear";

@@ -1,4 +1,4 @@
-//! The recorded models: narrow ones of torchvision, of detectron2 and of the MLPerf reference.
+//! The recorded models: narrow torchvision, detectron2 and MLPerf reference models.
 //! Their configs are presets with narrow layers, small images and few steps.
 
 use engine::config::{BodyOutput, Config};
@@ -15,25 +15,25 @@ pub(crate) type Sizes = Vec<(usize, usize)>;
 pub(crate) struct Recorded {
     pub(crate) name: &'static str,
     narrow: Narrow,
-    /// Whose names and rules it has.
+    /// The project whose names and rules it has.
     pub(crate) dialect: Dialect,
-    /// The case with its steps: `sgd5`, or `adamw3` of a model whose parts are in two files.
+    /// The case with its steps: `sgd5`, or `adamw3` for a model whose parts are in two files.
     pub(crate) steps: &'static str,
     /// Maps of C and P that are recorded.
     pub(crate) maps: usize,
     pub(crate) tolerances: &'static Tolerances,
 }
 
-/// README of the golden data: each as a share of the largest value of a tensor.
+/// README of the golden data: each relative to the largest value of a tensor.
 #[derive(Debug)]
 pub(crate) struct Tolerances {
     pub(crate) roi: f64,
     pub(crate) losses: f64,
-    /// Single values of a gradient: where a ReLU's input is within rounding of 0, one may be off by
+    /// Single values of a gradient: if a ReLU's input is within rounding of 0, one may differ by
     /// more than its norm.
     pub(crate) grad_values: f64,
     pub(crate) eval: f64,
-    /// Pixels of a mask within this of the threshold may fall on either side of it.
+    /// Pixels of a mask this close to the threshold may be on either side of it.
     pub(crate) mask_slack: f32,
 }
 
@@ -49,7 +49,7 @@ const fn torchvision(name: &'static str, steps: &'static str, narrow: Narrow) ->
     Recorded { name, narrow, dialect, steps, maps: 8, tolerances }
 }
 
-/// One of detectron2's, with a pyramid, in small.
+/// A small version of a detectron2 model with a pyramid.
 const fn detectron2(
     name: &'static str,
     preset: &'static str,
@@ -154,7 +154,7 @@ pub(crate) const DC5: Recorded = bare("d2_dc5", "detectron2_r50_dc5_3x", 3, 12);
 /// With the heads of the new baselines, and group norms in all parts.
 pub(crate) const GN: Recorded =
     detectron2("d2_gn", "detectron2_r50_lsj", &[OF_DETECTRON2, FROM_SCRATCH, GROUP_NORMS]);
-/// With these heads, and batch norms, whose statistics are running ones in evaluation.
+/// With these heads, and batch norms, whose running statistics are used in evaluation.
 pub(crate) const LSJ: Recorded =
     detectron2("d2_lsj", "detectron2_r50_lsj", &[OF_DETECTRON2, FROM_SCRATCH, LOW_SCORES]);
 /// The MLPerf reference's.
@@ -174,7 +174,7 @@ pub(crate) const MLPERF: Recorded = Recorded {
     tolerances: &TOLERANCES_OF_MLPERF,
 };
 
-/// The models of torchvision.
+/// The torchvision models.
 pub(crate) const TORCHVISION: [&Recorded; 3] = [&PLAIN, &V2, &KEYPOINT_OF_TORCHVISION];
 
 /// The models whose training is compared.
@@ -187,7 +187,7 @@ impl Recorded {
         self.narrow.config()
     }
 
-    /// The family that holds a part of the model.
+    /// The family that contains a part of the model.
     pub(crate) fn family(&self, part: &str) -> String {
         let file = match (self.steps, part) {
             ("sgd5", "steps") => "inputs_losses",
@@ -211,7 +211,7 @@ impl Recorded {
     }
 }
 
-/// A preset, and what is narrower in the recorded model.
+/// A preset, and the narrower sizes of the recorded model.
 #[derive(Debug)]
 struct Narrow {
     preset: &'static str,
@@ -219,9 +219,9 @@ struct Narrow {
     width: usize,
     /// Channels of the pyramid.
     fpn: usize,
-    /// Channels of the head of masks or keypoints.
+    /// Channels of the mask or keypoint head.
     head: usize,
-    /// Sides of images: the shorter, and the most of the longer.
+    /// Sides of images: the shorter, and the maximum of the longer.
     sides: [usize; 2],
     set: &'static [&'static [&'static str]],
 }
@@ -240,7 +240,7 @@ impl Narrow {
         model.mask_head.deconv_channels = self.head;
         model.keypoint_head.channels.fill(self.head);
         if model.backbone.output != BodyOutput::Pyramid {
-            // Padded to the largest image, whatever its sides.
+            // Padded to the largest image, for any sides.
             config.input.size_divisor = 1;
         }
         [config.input.min_size, config.input.max_size] = self.sides;
@@ -261,7 +261,7 @@ const OF_TORCHVISION: &[&str] = &[
     "solver.warmup_steps=0",
 ];
 
-/// The later ones, which AdamW trained.
+/// The later ones, which were trained with AdamW.
 const WITH_ADAMW: &[&str] = &[
     "model.backbone.blocks=[2, 2, 2, 1]",
     "model.rpn.post_nms_top_n_train=48",

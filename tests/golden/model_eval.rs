@@ -1,5 +1,5 @@
-//! Detections of the recorded models, pasted masks and keypoints, also with weights that went
-//! through files.
+//! Detections of the recorded models, pasted masks and keypoints, also with weights after exporting
+//! and loading.
 
 use engine::config::{BodyOutput, NormKind};
 use engine::weights::{Dialect, ExportForm};
@@ -17,7 +17,7 @@ fn golden_model_eval() {
     trained().chain([&LSJ]).filter_map(Model::open).for_each(|model| compare(&model));
 }
 
-/// Norms of constants detect the same as those that were trained.
+/// Frozen norms detect the same as trained ones.
 #[test]
 fn golden_model_eval_with_frozen_norms() {
     for mut model in TORCHVISION.into_iter().filter_map(Model::open) {
@@ -30,7 +30,7 @@ fn golden_model_eval_with_frozen_norms() {
     }
 }
 
-/// With the weights exported in each form and under each project's names.
+/// With the weights exported in each format and with each project's names.
 #[test]
 fn golden_model_eval_of_exchanged_weights() {
     for of in TORCHVISION {
@@ -73,7 +73,7 @@ fn compare(model: &Model) {
             let scores = case.f32(&key("scores")).data;
             let mut order: Vec<usize> = (0..n).collect();
             if of.dialect == Dialect::Benchmark {
-                // The reference lists class by class, ours are best first.
+                // The reference lists class by class, onegraph best first.
                 order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
             }
             let labels: Vec<i32> = order.iter().map(|&d| labels[d]).collect();
@@ -131,7 +131,7 @@ fn in_file(model: &Model, image: usize, boxes: &[f32]) -> Vec<f32> {
 }
 
 /// Boxes, and keypoints in the network's image and in the original one; torchvision records the
-/// logit of each apart, detectron2 its share of the map with it.
+/// logit of each separately, detectron2 its softmax share with it.
 fn keypoints(
     report: &mut Report,
     model: &Model,
@@ -167,8 +167,8 @@ fn keypoints(
     }
 }
 
-/// Boxes, masks and run lengths in the pixels of the original image: our objects are the rows
-/// `order` of the recorded ones.
+/// Boxes, masks and run lengths in the pixels of the original image: our objects correspond to the
+/// rows `order` of the recorded ones.
 fn masks(
     report: &mut Report,
     model: &Model,

@@ -30,7 +30,7 @@ fn roi(of: &'static Recorded) {
         let got = &loaded.f32(targets)[..want.len()];
         let of_targets = if of.is_torchvision() { tolerance(case, targets) } else { 0.0 };
         report.close_within(case.name(), targets, got, &want, of_targets);
-        // The step makes only the channel of each row's class; detectron2 has none of the
+        // The step computes only the channel of each row's class; detectron2 has none for the
         // background.
         let (name, (stride, all)) = ("mask_logits", case.every("mask_logits"));
         let area = shape[1] * shape[2];
@@ -52,16 +52,16 @@ fn roi(of: &'static Recorded) {
     });
 }
 
-/// Three times the error that the file states for the reference's own f32 run against its f64 run,
-/// at least the README's 2e-5: coordinates amplify rounding in the values that are sampled at them.
+/// Three times the recorded error of the reference's own f32 run against its f64 run, at least the
+/// README's 2e-5: coordinates amplify rounding in the values that are sampled at them.
 fn tolerance(case: Case<'_>, tensor: &str) -> f64 {
     let stated = &case.attribute("err_f32_vs_f64")[tensor];
     let value = |i: usize| stated[i].as_f64().unwrap_or(0.0);
     (3.0 * value(0) / value(1).max(1e-30)).max(2e-5)
 }
 
-/// Compares RoIs and box heads, and gives the step with them: by recorded samples for detectron2,
-/// which lists the positives first, else by keys.
+/// Compares RoIs and box heads, and returns the step with them: from recorded samples for
+/// detectron2, which lists the positives first, else from keys.
 fn step_of(report: &mut Report, model: &Model, case: Case<'_>) -> Option<Loaded> {
     if model.of.is_detectron2() {
         let loaded = model.recorded_step()?.run();
@@ -146,7 +146,7 @@ fn heads(report: &mut Report, model: &Model, case: Case<'_>, e: &Loaded, stage: 
     let width = model.classes + 1;
     let logits = background_last(f32("class_logits", rows * width), width);
     report.compare(case, &theirs("class_logits"), &logits);
-    // The background has no deltas there.
+    // detectron2's background has no deltas.
     let is_shared = model.config.model.box_head.class_agnostic;
     let (of_row, skipped) = if is_shared { (4, 0) } else { (4 * width, 4) };
     let deltas = f32("box_regression", rows * of_row).chunks_exact(of_row);
@@ -168,7 +168,7 @@ fn heads(report: &mut Report, model: &Model, case: Case<'_>, e: &Loaded, stage: 
     }
 }
 
-/// Our name of a tensor of a stage.
+/// Our name of a stage's tensor.
 pub(crate) fn of_stage(what: &str, stage: Option<usize>) -> String {
     match stage {
         None | Some(0) => what.to_string(),
@@ -183,7 +183,7 @@ pub(crate) fn background_last(logits: &[f32], width: usize) -> Vec<f32> {
     logits
 }
 
-/// The classes and objects of all candidates, and the sampled ones, which detectron2 lists with the
+/// The classes and objects of all candidates, and the sampled ones, which detectron2 lists with
 /// positives first.
 fn candidates(report: &mut Report, model: &Model, case: Case<'_>) {
     let KeyedStep { free, given } = model.observed();

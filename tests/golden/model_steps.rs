@@ -1,5 +1,4 @@
-//! Losses and updates of the recorded models, and `d2_empty`: a step in which an image has no
-//! objects.
+//! Losses and updates of the recorded models, and `d2_empty`: a step with an image without objects.
 
 use engine::config::Config;
 use engine::weights::Dialect;
@@ -12,7 +11,7 @@ use crate::models::{Loaded, Model, norm};
 use crate::samples::{KeyedStep, sampled};
 use crate::support::{Case, Report, each_case};
 
-/// Our loss of each of detectron2's that has another name; its cascade numbers all stages.
+/// Our name of each detectron2 loss with another name; its cascade numbers all stages.
 const LOSSES: [(&str, &str); 9] = [
     ("loss_cls", "loss_classifier"),
     ("loss_cls_stage0", "loss_classifier"),
@@ -24,10 +23,11 @@ const LOSSES: [(&str, &str); 9] = [
     ("loss_rpn_cls", "loss_objectness"),
     ("loss_rpn_loc", "loss_rpn_box_reg"),
 ];
-/// Runs of detectron2's steps from weights that differ within rounding, the recorded ones first.
+/// Number of runs of detectron2's steps from weights that differ within rounding, the recorded ones
+/// first.
 const NUDGES: u32 = 4;
 
-/// A loss of a step by the reference's name, times its weight, which detectron2's losses contain.
+/// A loss of a step by the reference's name, times its weight, which detectron2's losses include.
 fn weighted(config: &Config, loaded: &Loaded, theirs: &str) -> [f32; 1] {
     let ours = LOSSES.iter().find(|(name, _)| *name == theirs).map_or(theirs, |(_, ours)| ours);
     let weights = serde_json::to_value(&config.loss_weights).expect("JSON");
@@ -58,9 +58,9 @@ fn inputs_losses(of: &'static Recorded) {
     report.finish();
 }
 
-/// The steps by the reference's optimizer, and the norms of the weights after them. Where a
-/// derivative jumps within rounding of where it is taken, an update of detectron2's may take the
-/// other side: its steps are those from the recorded weights, or from weights within 2e-7 of each.
+/// The steps with the reference's optimizer, and the norms of the weights after them. Where a
+/// derivative is discontinuous within rounding, an update of detectron2's may be on the other side:
+/// its steps start from the recorded weights, or from weights within 2e-7 of each.
 fn steps(report: &mut Report, model: &Model, case: Case<'_>) {
     let run = |seed: u32| {
         let mut keyed = model.keyed();
@@ -94,7 +94,7 @@ fn steps(report: &mut Report, model: &Model, case: Case<'_>) {
     }
 }
 
-/// A value of a step.
+/// A value in a step.
 struct Compared {
     what: String,
     got: f64,
@@ -102,9 +102,9 @@ struct Compared {
     tolerance: f64,
 }
 
-/// The losses before each step, and its rates. Torchvision's may be off by three times the drift of
-/// the reference's own f32 from the third step on; detectron2's are compared while the reference's
-/// own f32 follows (README).
+/// The losses before each step, and its rates. torchvision's may differ by three times the drift of
+/// the reference's own f32 from the third step on; detectron2's are compared as long as the
+/// reference's own f32 follows (README).
 fn follow(model: &Model, case: Case<'_>, keyed: &mut KeyedStep) -> Vec<Compared> {
     let (single, double) = (case.f64("losses_f32_f64").data, case.f64("losses_f64_f64").data);
     let columns = case.texts("columns");
@@ -148,7 +148,7 @@ fn follow(model: &Model, case: Case<'_>, keyed: &mut KeyedStep) -> Vec<Compared>
     compared
 }
 
-/// Multiplies each trained weight by 1 plus or minus up to 2e-7, but for seed 0.
+/// Multiplies each trained weight by 1 plus or minus up to 2e-7, except for seed 0.
 fn nudge(loaded: &mut Loaded, seed: u32) {
     if seed == 0 {
         return;
@@ -162,7 +162,7 @@ fn nudge(loaded: &mut Loaded, seed: u32) {
     }
 }
 
-/// A step in which an image has no objects: the sampled sets, losses and gradients.
+/// A step with an image without objects: the sampled sets, losses and gradients.
 #[test]
 fn golden_d2_empty() {
     each_case("d2_empty", 2e-5, |report, case| {
@@ -193,7 +193,7 @@ fn golden_d2_empty() {
     });
 }
 
-/// The file of each model, loaded and exported, has the same bits, but for what no model needs.
+/// The file of each model, loaded and exported, is bit-identical, except for unused tensors.
 #[test]
 fn golden_d2_weights_there_and_back() {
     for of in [&FPN, &C4, &DC5, &CASCADE, &GN, &LSJ] {

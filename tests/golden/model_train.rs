@@ -10,9 +10,9 @@ use crate::support::{Case, Report, cases_of};
 
 /// README of the golden data.
 const TOLERANCE: f64 = 2e-5;
-/// README of the golden data: every norm agrees to this share of it.
+/// README of the golden data: every norm agrees to this relative error.
 pub(crate) const GRAD_NORM_TOLERANCE: f64 = 1e-4;
-/// Products of bf16 behind one another, as a share of the largest value.
+/// Consecutive bf16 GEMMs, relative to the largest value.
 const BF16_TOLERANCE: f64 = 2e-2;
 /// Change of the losses along a gradient.
 const STEP: f64 = 5e-3;
@@ -22,7 +22,7 @@ fn golden_model_features() {
     trained().for_each(|of| features(of, TOLERANCE, |model| model.observed().given));
 }
 
-/// The same with products of bf16, whose factors have 8 bits.
+/// The same with bf16 GEMMs, whose operands have 8 bits.
 #[test]
 fn model_features_in_bf16() {
     if !has_bf16() {
@@ -64,7 +64,7 @@ fn features(of: &'static Recorded, tolerance: f64, run: impl Fn(&Model) -> Loade
     });
 }
 
-/// The bytes of each resized and mirrored image, which are those of the batch with the mean.
+/// The bytes of each resized and flipped image, which equal the batch plus the mean.
 fn network_images(report: &mut Report, model: &Model, batch: &[f32]) {
     let highest = model.network.iter().map(|size| size.0).max().expect("an image");
     let height = highest.next_multiple_of(model.config.input.size_divisor);
@@ -79,7 +79,7 @@ fn network_images(report: &mut Report, model: &Model, batch: &[f32]) {
     }
 }
 
-/// Compares a tensor that the case has whole, or every so many values of it.
+/// Compares a tensor that was recorded completely, or every n-th value of it.
 pub(crate) fn thinned(
     report: &mut Report,
     case: Case<'_>,
@@ -170,8 +170,8 @@ fn grads(of: &'static Recorded) {
     report.finish();
 }
 
-/// True of a gradient that is 0 but for rounding: a softmax does not see what is added to all of
-/// its cells.
+/// True for a gradient that is 0 up to rounding: a softmax is invariant to a constant added to all
+/// of its cells.
 pub(crate) fn is_zero(name: &str, gradient: &[f32]) -> bool {
     let is_blind = name.ends_with("score_lowres.bias");
     assert!(!is_blind || norm(gradient) < 1e-6, "{name}: {gradient:?}");
@@ -191,8 +191,8 @@ pub(crate) fn recorded_gradient(
     thinned(report, case, name, got, of_values);
 }
 
-/// A model with a further convolution in the RPN, of which only the last two are computed from
-/// patches: the losses change along a gradient by its square.
+/// A model with an additional convolution in the RPN; only the last two are computed from patches:
+/// the losses change along a gradient by its square.
 #[test]
 fn gradients_of_further_rpn_convs_are_derivatives() {
     let Some(model) = Model::open(&V2) else { return };

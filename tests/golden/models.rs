@@ -45,9 +45,9 @@ pub(crate) struct Model {
     /// (height, width) in the file and in the network.
     pub(crate) images: Sizes,
     pub(crate) network: Sizes,
-    /// 1 for each image that is mirrored in training.
+    /// 1 for each image that is flipped in training.
     flips: Vec<i32>,
-    /// Images whose objects are left out.
+    /// Images whose objects are omitted.
     pub(crate) emptied: Vec<usize>,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    /// A tensor that the program keeps.
+    /// An output tensor of the program.
     pub(crate) fn f32(&self, name: &str) -> &[f32] {
         self.executor.f32(name).unwrap_or_else(|e| panic!("{e}"))
     }
@@ -74,7 +74,7 @@ impl Loaded {
         self.executor.i32(name).unwrap_or_else(|e| panic!("{e}"))
     }
 
-    /// The same, whose products are taken so.
+    /// The same, with this kind of GEMMs.
     pub(crate) fn taking(self, products: Products) -> Self {
         Self { executor: self.executor.taking(products), ..self }
     }
@@ -89,7 +89,7 @@ impl Loaded {
     }
 }
 
-/// The objects of an image, as a program takes them.
+/// The objects of an image, as program inputs.
 #[derive(Default)]
 struct Objects {
     boxes: Vec<f32>,
@@ -102,7 +102,7 @@ struct Objects {
 }
 
 impl Model {
-    /// Opens weights and inputs; nothing, and a `SKIPPED` line, where they are absent.
+    /// Opens weights and inputs; nothing, and a `SKIPPED` line, if they are missing.
     pub(crate) fn open(of: &'static Recorded) -> Option<Self> {
         let (weights, inputs) = (of.open("weights")?, of.open("inputs_losses")?);
         let names = match of.dialect {
@@ -135,7 +135,7 @@ impl Model {
         Some(Self { of, config, inputs, tensors, names, classes, images, network, flips, emptied })
     }
 
-    /// The same model with weights that were exported, and read from that file.
+    /// The same model with weights that were exported and loaded from that file.
     pub(crate) fn through(mut self, form: ExportForm, dialect: Dialect) -> Self {
         let Loaded { params, state, .. } = self.detection();
         let bytes = export_weights(&params, &state, None, form, dialect).expect("an export");
@@ -167,7 +167,7 @@ impl Model {
         self.config.model.kind.has_keypoints()
     }
 
-    /// The stages of a cascade, as names in the golden data have them; a plain model names none.
+    /// The stages of a cascade, as in names of the golden data; a plain model has no stage.
     pub(crate) fn stages(&self) -> Vec<Option<usize>> {
         match self.config.model.cascade.fg_iou.len() {
             0 => vec![None],
@@ -175,12 +175,12 @@ impl Model {
         }
     }
 
-    /// The label of a class of detectron2, whose last is the background.
+    /// The label for a detectron2 class, whose last one is the background.
     pub(crate) fn label(&self, class: i32) -> i32 {
         if class as usize == self.classes { 0 } else { class + 1 }
     }
 
-    /// The parameters as the reference has them, or what stands in their place in `state`.
+    /// The parameters as in the reference, or the values that replace them in `state`.
     pub(crate) fn exported(&self, loaded: &Loaded, state: &StateSet) -> BTreeMap<String, Vec<f32>> {
         let dialect =
             if self.of.is_detectron2() { Dialect::Detectron2 } else { Dialect::Torchvision };
@@ -209,7 +209,7 @@ impl Model {
         self.load(&[], detection_program, flips)
     }
 
-    /// The training step with its inputs written, but for those of `given`.
+    /// The training step with its inputs written, except for `given`.
     pub(crate) fn training(&self, given: &[&str]) -> Loaded {
         let mut loaded = self.load(given, training_program, &self.flips);
         let (e, slot) = (&mut loaded.executor, self.slot());
@@ -233,7 +233,7 @@ impl Model {
         loaded
     }
 
-    /// The step with samples by the golden data's keys.
+    /// The step with samples from the golden data's keys.
     pub(crate) fn keyed(&self) -> KeyedStep {
         KeyedStep { free: self.training(&[]), given: self.training(&SAMPLES) }
     }
@@ -245,8 +245,8 @@ impl Model {
         step
     }
 
-    /// The first step with the recorded anchors and RoIs in place of the samplers' choice, before
-    /// it runs.
+    /// The first step with the recorded anchors and RoIs instead of the samplers' choice, before it
+    /// runs.
     pub(crate) fn recorded_step(&self) -> Option<Loaded> {
         let (rpn, roi) = (self.of.open("rpn")?, self.of.open("roi")?);
         let (rpn, roi) = (rpn.case("rpn"), roi.case("roi"));
@@ -282,8 +282,8 @@ impl Model {
         Some(loaded)
     }
 
-    /// A program with its weights and images, its intermediate tensors readable; those of `given`
-    /// are inputs.
+    /// A program with its weights and images, its intermediate tensors readable; `given` are
+    /// inputs.
     fn load(&self, given: &[&str], build: Build, flips: &[i32]) -> Loaded {
         let divisor = self.config.input.size_divisor;
         let largest = |f: fn(&(usize, usize)) -> usize| {
@@ -294,7 +294,7 @@ impl Model {
         let spec = ModelSpec { slot: self.slot(), ..plain };
         let mut built = build(&spec).expect("the golden model builds");
         let preprocess = preprocess_of(&built.program);
-        // The images of torchvision are not bytes.
+        // torchvision's images are not bytes.
         let batch = ["batch"].into_iter().filter(|_| self.of.is_torchvision());
         let given: Vec<_> = given.iter().copied().chain(batch).collect();
         substitute(&mut built.program, &given);
@@ -357,7 +357,7 @@ impl Model {
         of
     }
 
-    /// The keypoints of an image as the network sees them, which detectron2 records too.
+    /// The keypoints of an image as the network sees them, which detectron2 also records.
     fn keypoints(&self, image: usize) -> Vec<f32> {
         let case = self.inputs.case("inputs");
         let view = self.view(image, self.flips[image]);
@@ -366,7 +366,7 @@ impl Model {
             true => ("keypoints", (0..per_object).collect()),
             false => ("raw_keypoints", usizes(case.attribute("keypoint_flip_indices"))),
         };
-        // detectron2's reader has added half a pixel to the recorded ones already.
+        // detectron2's reader has already added half a pixel to the recorded ones.
         let raw = case.f32(&format!("{name}{image}")).data;
         let raw = raw.as_chunks::<3>().0.chunks_exact(per_object);
         let seen = raw.flat_map(|object| seen_keypoints(object, &partners, &view, 0.0));
@@ -415,7 +415,7 @@ impl Model {
     }
 }
 
-/// A step of small images on the CPU, its intermediate tensors readable.
+/// A step with small images on the CPU, its intermediate tensors readable.
 pub(crate) fn spec(
     config: &Config,
     num_classes: usize,
@@ -460,7 +460,7 @@ fn preprocess_of(program: &Program) -> Preprocess {
     *ops.filter_map(|op| op.downcast_ref()).next().expect("a program of images")
 }
 
-/// First and number of what is between two offsets.
+/// Start and length of the range between two offsets.
 fn to_part(offsets: &[i32]) -> [i32; 2] {
     [offsets[0], offsets[1] - offsets[0]]
 }

@@ -9,7 +9,7 @@ use kernels::ops::nms_proposals::{NmsProposals, ProposalScope};
 use crate::convert::{Ran, floats, index};
 use crate::support::{Case, Report, each_case};
 
-/// Nothing but indices: equal or not.
+/// Only indices: equal or not.
 const TOLERANCE: f64 = 0.0;
 
 #[test]
@@ -40,7 +40,7 @@ fn proposals(
     levels: Vec<i32>,
     threshold: f32,
 ) {
-    // Its scores are probabilities: a negative one says that a row does not count.
+    // Its scores are probabilities: a negative one marks an unused row.
     if scores.iter().any(|&score| score < 0.0) {
         return;
     }

@@ -1,5 +1,5 @@
-//! ONNX files of narrow golden models in onnxruntime, against the command's own detections on real
-//! images: `tests/interchange/onnx_agreement.py` compares.
+//! ONNX files of narrow golden models in onnxruntime, compared with the command's own detections on
+//! real images by `tests/interchange/onnx_agreement.py`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +10,7 @@ use crate::model_configs::Recorded;
 use crate::models::Model;
 use crate::support::{data_dir, skipped};
 
-/// The Python with onnxruntime in it that `.ci/run` makes.
+/// The Python with onnxruntime installed by `.ci/run`.
 fn python() -> Option<PathBuf> {
     let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/onnx/bin/python");
     let found = python.is_file().then_some(python);
@@ -20,7 +20,7 @@ fn python() -> Option<PathBuf> {
     found
 }
 
-/// Compares the file of a model with what the model finds.
+/// Compares a model's ONNX file with the model's own detections.
 pub(crate) fn agrees(of: &'static Recorded) {
     let Some(recorded) = Model::open(of) else { return };
     let model = recorded.detection();

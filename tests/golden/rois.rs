@@ -50,7 +50,7 @@ pub(crate) fn pool_one_level(report: &mut Report, case: Case<'_>, grad_tolerance
     report.compare_within(case, "dx", &dx, grad_tolerance);
 }
 
-/// torchvision's mask targets, through the op that training uses, objects given as runs.
+/// torchvision's mask targets, through the op used in training, with objects given as runs.
 fn project_masks(report: &mut Report, case: Case<'_>) {
     let masks = case.u8("gt_masks");
     let (objects, height, width) = (masks.shape[0], masks.shape[1], masks.shape[2]);
@@ -98,7 +98,7 @@ fn golden_roi_levels() {
 }
 
 fn level_op(case: Case<'_>) -> RoiLevels {
-    // MultiScaleRoIAlign's default, which its cases do not state.
+    // MultiScaleRoIAlign's default, which is not in its cases.
     let stated = case.attributes().get("canonical_level").is_some();
     let canonical_level = if stated { case.usize("canonical_level") as i32 } else { 4 };
     RoiLevels {
@@ -111,7 +111,8 @@ fn level_op(case: Case<'_>) -> RoiLevels {
     }
 }
 
-/// Level k has 2^k network pixels a side; torchvision finds k_min from the scale likewise.
+/// Level k has a stride of 2^k network pixels; torchvision derives k_min from the scale in the same
+/// way.
 fn pool_pyramid(report: &mut Report, case: Case<'_>) {
     let (op, maps) = (level_op(case), numbered(case, "feat").len());
     let scales = (op.min_level..).take(maps).map(|level| 0.5f32.powi(level)).collect();

@@ -1,5 +1,5 @@
-//! Samples of a training step in place of those that its samplers draw: recorded ones, and those by
-//! the golden data's keys.
+//! Replaces the random samples of a training step: by recorded ones, or by those from the golden
+//! data's keys.
 
 use engine::config::Config;
 use graph::CpuExecutor;
@@ -11,19 +11,19 @@ use crate::support::Case;
 
 /// A step whose samples are those with the smallest keys of the golden data.
 pub(crate) struct KeyedStep {
-    /// The step up to what it samples from.
+    /// The step up to the tensors that it samples from.
     pub(crate) free: Loaded,
-    /// The step that is given its samples.
+    /// The step with given samples.
     pub(crate) given: Loaded,
 }
 
 impl KeyedStep {
-    /// The same, whose products are taken so.
+    /// The same, with this kind of GEMMs.
     pub(crate) fn taking(self, products: Products) -> Self {
         Self { free: self.free.taking(products), given: self.given.taking(products) }
     }
 
-    /// Makes one step; both are left with its state.
+    /// Runs one step; both are left with its state.
     pub(crate) fn run(&mut self, config: &Config) {
         let Self { free, given } = self;
         free.state.clone_from(&given.state);
@@ -33,7 +33,7 @@ impl KeyedStep {
     }
 }
 
-/// Draws from what a step has made by `(index * 2654435761) mod 2^32` of each candidate's place.
+/// Samples from a step's tensors by `(index * 2654435761) mod 2^32` of each candidate's index.
 fn draw(config: &Config, from: &Loaded, to: &mut CpuExecutor) {
     let key = |place: usize| (place as u32).wrapping_mul(2_654_435_761);
     let i32 = |name: &str| from.i32(name);
@@ -70,7 +70,7 @@ pub(crate) fn sampled(case: Case<'_>, what: &str, image: usize) -> Vec<i32> {
     [of("pos"), of("neg")].concat()
 }
 
-/// The sampled anchors of an image that has room for `batch`.
+/// The sampled anchors of an image with space for `batch`.
 pub(crate) fn write_anchors(e: &mut CpuExecutor, image: usize, batch: usize, mut idx: Vec<i32>) {
     idx.resize(batch, -1);
     row(e, "rpn_sample_idx", image, batch, &idx);
@@ -128,7 +128,7 @@ impl List {
     }
 }
 
-/// Writes the head of row `i` of an input whose rows have `len` elements; the rest of it is 0.
+/// Writes the start of row `i` of an input whose rows have `len` elements; the rest of it is 0.
 pub(crate) fn row<T: bytemuck::Pod>(
     executor: &mut CpuExecutor,
     name: &str,

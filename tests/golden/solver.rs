@@ -19,7 +19,7 @@ use crate::formulas::{control_step, controls};
 use crate::model_configs::{number, usizes};
 use crate::support::{Case, Report, cases_of, each_case};
 
-/// Five steps in f32 against f64: 1.6e-7 measured, with room for other rates and decays.
+/// Five steps in f32 against f64: 1.6e-7 measured, with margin for other rates and decays.
 const SGD_TOLERANCE: f64 = 1e-6;
 /// README.
 const LR_TOLERANCE: f64 = 1e-12;
@@ -56,7 +56,7 @@ fn momentum(case: Case<'_>, nesterov: bool) -> Momentum {
     Momentum { factor: case.float("momentum") as f32, nesterov }
 }
 
-/// An update of no parameters yet.
+/// An update without parameters.
 fn op(rule: impl Rule + 'static, momentum: Momentum) -> ParameterUpdate {
     let rule = Arc::new(rule);
     ParameterUpdate { rule, momentum, groups: vec![], stats: false, average: None }
@@ -77,8 +77,8 @@ fn novograd_rule(case: Case<'_>) -> Novograd {
     }
 }
 
-/// Updates these tensors, which all adapt, with gradients and their norms as given: a rate for each
-/// step, and 0 behind it if the step is skipped. Returns the state after the last.
+/// Updates these tensors, all of which adapt, with given gradients and norms: a rate for each step,
+/// followed by 0 if the step is skipped. Returns the state after the last one.
 fn updates(
     report: &mut Report,
     case: Case<'_>,
@@ -109,7 +109,7 @@ fn updates(
             let norms = run(&GradNorms {}, &inputs);
             inputs.push(norms.unwrap_or_else(|e| panic!("{}: {e}", case.name()))[0].clone());
         }
-        // Nothing clipped, loss scale 1.
+        // No clipping, loss scale 1.
         let control = vec![rate, 1.0, applied, 1.0, 0.0];
         inputs.push(floats(Role::Scalar, &[Control::LEN], control));
         let ran = run_updating(&op, &inputs, &mut state);
@@ -119,13 +119,13 @@ fn updates(
     state
 }
 
-/// Worst of torch's own versions in f32: 5.2e-7 (tv_README).
+/// Worst error of torch's own versions in f32: 5.2e-7 (tv_README).
 const ADAMW_TOLERANCE: f64 = 1e-6;
-/// Worst of torch's own versions in f32: 3e-7 (tv_README).
+/// Worst error of torch's own versions in f32: 3e-7 (tv_README).
 const EMA_TOLERANCE: f64 = 1e-6;
 
-/// AdamW of torch.optim: groups with their own rates, schedules, and steps skipped for gradients
-/// that are not finite, which the rule does not count.
+/// torch.optim's AdamW: groups with their own rates, schedules, and steps skipped because of
+/// non-finite gradients, which the rule does not count.
 #[test]
 fn golden_tv_optim_adamw() {
     cases_of("tv_optim", "adamw_", ADAMW_TOLERANCE, |report, case| {
@@ -134,7 +134,7 @@ fn golden_tv_optim_adamw() {
     });
 }
 
-/// One group of parameters, which our op takes as a rule of its own: ours share betas and eps.
+/// One group of parameters as a separate rule: our op's groups share betas and eps.
 fn adamw_group(report: &mut Report, case: Case<'_>, group: usize) {
     let attributes = case.attributes();
     let own = &attributes["groups"][group];
@@ -155,15 +155,14 @@ fn adamw_group(report: &mut Report, case: Case<'_>, group: usize) {
     }
 }
 
-/// Averages of torch's `AveragedModel`, from its first update on, which copies, and of ultralytics'
-/// `ModelEMA`, from the copy that it starts with. The weights of each step come as given: SGD with
-/// a rate of 0 leaves them.
+/// Averages like torch's `AveragedModel`, whose first update copies, and ultralytics' `ModelEMA`,
+/// which starts with a copy. The weights of each step are given: SGD with a rate of 0 keeps them.
 #[test]
 fn golden_tv_optim_ema() {
     cases_of("tv_optim", "ema_", EMA_TOLERANCE, |report, case| {
         let is_torch = case.name().starts_with("ema_torch_");
         let names = case.attributes()["names"].as_array().expect("a list").iter();
-        // Without `use_buffers` torch copies statistics, which are no parameters.
+        // Without `use_buffers` torch copies statistics, which are not parameters.
         let names = names.map(|name| name.as_str().expect("a name"));
         let names: Vec<&str> = names.filter(|name| !name.contains("running")).collect();
         let read = |what: &str| -> Vec<HostTensor> {
@@ -217,7 +216,7 @@ fn golden_lr_schedules() {
         let want: Vec<f32> = want.iter().map(|&lr| lr as f32).collect();
         let op = control_step(&schedule);
         let got: Vec<f32> = controls(&op).map(|control| control.lr).take(want.len()).collect();
-        // One unit in the last place: 1e-12 may lie across a rounding border of f32.
+        // One unit in the last place: 1e-12 may cross a rounding boundary of f32.
         for (step, (got, want)) in got.iter().zip(&want).enumerate() {
             let near = (got - want).abs() <= f32::EPSILON * want.abs();
             assert!(near, "golden lr_schedules: {}: step {step}: {got}, not {want}", case.name());

@@ -6,7 +6,7 @@
 //! });
 //! ```
 
-// Each test target that includes this file uses a part of it.
+// Each test target that includes this file uses only part of it.
 #![allow(dead_code)]
 
 use std::io::Write;
@@ -54,7 +54,7 @@ fn shared_dir(variable: &str, name: &str) -> PathBuf {
     }
 }
 
-/// Reports that a test did not run, bypassing the harness, which swallows the output of passing
+/// Reports that a test did not run, bypassing the harness, which captures the output of passing
 /// tests.
 pub(crate) fn skipped(why: &str) {
     writeln!(std::io::stderr(), "SKIPPED: {why}").expect("stderr takes a line");
@@ -105,7 +105,7 @@ impl Family {
         self.tensors().names().into_iter().map(str::to_owned).collect()
     }
 
-    /// A tensor by its whole key.
+    /// A tensor by its full key.
     pub(crate) fn tensor<T: bytemuck::Pod + Element>(&self, key: &str) -> Tensor<T> {
         let tensors = self.tensors();
         let view = tensors.tensor(key).unwrap_or_else(|e| panic!("{}: {key}: {e}", self.name));
@@ -118,7 +118,7 @@ impl Family {
     }
 }
 
-/// The element types that golden files hold.
+/// The element types in golden files.
 pub(crate) trait Element {
     const DTYPE: Dtype;
 }
@@ -145,7 +145,7 @@ impl<'a> Case<'a> {
         self.attributes
     }
 
-    /// An attribute that must be there.
+    /// A required attribute.
     pub(crate) fn attribute(&self, name: &str) -> &'a Value {
         self.attributes.get(name).unwrap_or_else(|| panic!("{}: no attribute {name}", self.name))
     }
@@ -178,7 +178,7 @@ impl<'a> Case<'a> {
         self.family.keys().into_iter().filter_map(own)
     }
 
-    /// Every how many values of a tensor the case has, and these.
+    /// The stride of the recorded values of a tensor, and these values.
     pub(crate) fn every(self, name: &str) -> (usize, Vec<f32>) {
         let stride = |key: &str| match key.strip_suffix(name)?.strip_suffix('/') {
             None => (key == name).then_some(1),
@@ -232,7 +232,7 @@ pub(crate) fn each_case(family: &str, tolerance: f64, compare: impl FnMut(&mut R
     cases_of(family, "", tolerance, compare);
 }
 
-/// The same with the cases alone whose names begin so.
+/// The same for only the cases with this name prefix.
 pub(crate) fn cases_of(
     family: &str,
     start: &str,
@@ -249,7 +249,7 @@ pub(crate) fn cases_of(
     report.finish();
 }
 
-/// Collects the worst error of a family, and fails on the first that is too large.
+/// Collects the maximum error of a family, and fails on the first one that is too large.
 pub(crate) struct Report {
     family: String,
     tolerance: f64,
@@ -293,7 +293,7 @@ impl Report {
         let scale = if largest > 0.0 { largest } else { 1.0 };
         for (i, (&got, &want)) in got.iter().zip(want).enumerate() {
             let (got, want): (f64, f64) = (got.into(), want.into());
-            // Equal infinities are equal; their difference is not a number.
+            // Equal infinities are equal; their difference is NaN.
             let error = if got == want { 0.0 } else { (got - want).abs() / scale };
             assert!(
                 error <= tolerance,
@@ -328,7 +328,7 @@ impl Report {
         self.exact(case.name(), tensor, got, &case.family.tensor(&case.key(tensor)).data);
     }
 
-    /// Compares what must be equal: indices, labels, masks, strings.
+    /// Compares values that must be equal: indices, labels, masks, strings.
     pub(crate) fn exact<T>(&mut self, case: &str, tensor: &str, got: &[T], want: &[T])
     where
         T: PartialEq + std::fmt::Debug,
@@ -348,12 +348,12 @@ impl Report {
         self.cases += 1;
     }
 
-    /// Counts a case of something that the project lacks so far, for the family's line.
+    /// Counts a case of a feature that is not implemented, for the family's line.
     pub(crate) fn not_due(&mut self) {
         self.not_due += 1;
     }
 
-    /// Prints the family's line. A family without cases proves nothing, and fails.
+    /// Prints the family's line. Fails for a family without cases.
     pub(crate) fn finish(self) {
         let Report { family, tolerance, cases, not_due, worst } = self;
         assert!(cases > 0, "golden {family}: the file holds no case");

@@ -1,5 +1,5 @@
-//! Golden families `d2_data` and `tv_transforms`: resizes, crops, mirrors, quarter turns and
-//! large-scale jitter of both libraries, each as one view.
+//! Golden families `d2_data` and `tv_transforms`: resizes, crops, flips, rotations by multiples of
+//! 90 degrees and large-scale jitter of both libraries, each as one view.
 
 use dali::store::Segmentation;
 use engine::view::extent;
@@ -39,7 +39,7 @@ fn plain(size: [i32; 2]) -> View {
     View::whole(size, size)
 }
 
-/// A transform of detectron2 after those that the view has.
+/// A detectron2 transform applied after those already in the view.
 fn apply(view: &mut View, transform: &Value) {
     let number = |name: &str| transform[name].as_i64().expect("a number") as i32;
     let cut = |axis: &mut Axis, first: i32, most: i32| {
@@ -89,7 +89,7 @@ fn golden_tv_transforms() {
             "hflip" => view.x.mirrored = 1,
             "vflip" => view.y.mirrored = 1,
             "rot90" => view.turn(number("k") as u32),
-            // Resizes are `resize_transform`'s; a box whose centre is outside counts as cut off in
+            // Resizes are in `resize_transform`; a box whose centre is outside is dropped in
             // `iou_crop`.
             _ => return None,
         }
@@ -122,14 +122,14 @@ fn row(view: &View) -> HostTensor {
     index(&[1, View::LEN], view.row().to_vec())
 }
 
-/// Columns to the left of a mirrored image: both libraries mirror the padding along, which here
-/// stays at the right.
+/// Columns to the left of a flipped image: both libraries flip the padding too, which here stays at
+/// the right.
 fn shift(case: Case<'_>, files: &Files) -> usize {
     let columns = case.u8(files.made).shape[1];
     if files.view.x.mirrored == 0 { 0 } else { columns - files.view.network()[1] as usize }
 }
 
-/// Every byte, by Pillow's filter.
+/// Every byte, with Pillow's filter.
 fn pixels(report: &mut Report, case: Case<'_>, files: &Files) {
     let (image, made) = (case.u8(files.image), case.u8(files.made));
     let [height, width] = files.view.network().map(|side| side as usize);
@@ -151,7 +151,7 @@ fn boxes(report: &mut Report, case: Case<'_>, files: &Files) {
     moved(report, case, files, &before.data, (files.moved, &after.data));
 }
 
-/// Boxes of polygons cut to the image, of objects that are in it.
+/// Boxes of polygons cropped to the image, for objects that are in it.
 fn boxes_of_masks(report: &mut Report, case: Case<'_>, files: &Files) {
     let (values, after) = (case.f32("in_poly_xy").data, case.f32("poly_boxes_out").data);
     let [rings, objects] =
@@ -176,7 +176,7 @@ fn boxes_of_masks(report: &mut Report, case: Case<'_>, files: &Files) {
     moved(report, case, files, &ours, ("poly_boxes_out", &theirs));
 }
 
-/// Compares boxes of the source in the network's image.
+/// Compares source boxes in the network's image.
 fn moved(
     report: &mut Report,
     case: Case<'_>,

@@ -1,7 +1,7 @@
-//! `mlperf_name_map.json`: the tensor of torchvision's that each of maskrcnn-benchmark's is.
-//! `d2_c2_names.json`: the parameter that each blob of Caffe2's ResNet-50 is, by detectron2's own
+//! `mlperf_name_map.json`: the torchvision tensor for each of maskrcnn-benchmark's.
+//! `d2_c2_names.json`: the parameter for each blob of Caffe2's ResNet-50, from detectron2's own
 //! converter; `d2_state_dict_names.json` and `tv_state_dicts.json`: the tensors of its models and
-//! of torchvision's.
+//! torchvision's.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ pub(crate) fn run() {
     }
 }
 
-/// Each name of maskrcnn-benchmark's model gives the tensor that it is in torchvision's.
+/// Each name in maskrcnn-benchmark's model maps to its tensor in torchvision's.
 pub(crate) fn benchmark() {
     let Some(table) = golden_json("mlperf_name_map.json") else { return };
     let names = table["map"].as_object().expect("an object").iter();
@@ -43,7 +43,7 @@ pub(crate) fn benchmark() {
     assert_eq!(theirs, ours);
 }
 
-/// A file of these names, whose i-th tensor is the number i, under our names.
+/// A file with these names, whose i-th tensor is the number i, under our names.
 fn read(names: &[&str], dialect: Dialect) -> BTreeMap<String, Values> {
     let numbers: Vec<[u8; 4]> =
         (1u16..).map(|i| f32::from(i).to_le_bytes()).take(names.len()).collect();
@@ -57,7 +57,7 @@ fn read(names: &[&str], dialect: Dialect) -> BTreeMap<String, Values> {
     read.tensors(1e-5)
 }
 
-/// A recorded model: its file, its name there, the preset, and what this says otherwise.
+/// A recorded model: its file, its name there, the preset, and overrides.
 struct Recorded {
     file: &'static str,
     model: &'static str,
@@ -104,9 +104,10 @@ const fn torchvision(model: &'static str, preset: &'static str) -> Recorded {
     Recorded { file: "tv_state_dicts.json", model, preset, set: &[] }
 }
 
-/// `d2_state_dict_names.json` and `tv_state_dicts.json`: every tensor of a model has the name and
-/// the shape that a model of the preset exports, but for the counters of batch norms, which neither
-/// project needs; and as many are trained, but for scales and shifts of batch norms.
+/// `d2_state_dict_names.json` and `tv_state_dicts.json`: every tensor of a model has the same name
+/// and shape as in a model exported with the preset, except for the counters of batch norms, which
+/// neither project needs; and the same number is trained, except for scales and shifts of batch
+/// norms.
 pub(crate) fn state_dicts() {
     for recorded in &RECORDED {
         let Some(tables) = golden_json(recorded.file) else { return };
@@ -138,7 +139,7 @@ pub(crate) fn state_dicts() {
     }
 }
 
-/// Bodies of torchvision's classifiers, and presets with them.
+/// Backbones of torchvision's classifiers, and presets with them.
 const BODIES: [(&str, &str); 6] = [
     ("resnet18", "torchvision_r18"),
     ("resnet34", "torchvision_r34"),
@@ -148,8 +149,8 @@ const BODIES: [(&str, &str); 6] = [
     ("convnext_tiny", "convnext_tiny"),
 ];
 
-/// `tv_state_dicts.json`: the body of a preset has each tensor of a classifier, but for its last
-/// layers and the counters.
+/// `tv_state_dicts.json`: the backbone of a preset has each tensor of a classifier, except for its
+/// last layers and the counters.
 #[test]
 fn golden_weights_of_classifiers() {
     let Some(tables) = golden_json("tv_state_dicts.json") else { return };
@@ -168,8 +169,8 @@ fn golden_weights_of_classifiers() {
     }
 }
 
-/// Names and shapes that a model exports, with as many classes and keypoints as another has, and
-/// the number of its trained parameters.
+/// Names and shapes that a model exports, with the same number of classes and keypoints as another,
+/// and the number of its trained parameters.
 fn shapes(
     recorded: &Recorded,
     dialect: Dialect,

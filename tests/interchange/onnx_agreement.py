@@ -22,9 +22,9 @@ from pycocotools import mask as coco
 
 PAGE = Path(__file__).parents[2] / "docs" / "deploy.md"
 IMAGES, BATCHES = 20, (1, 2, 5)
-# The same set above the score, and differences of at most these.
+# The same detections above the score, and differences of at most these.
 MIN_SCORE, MAX_DIFFERENCE, MIN_IOU = 0.05, 1e-3, 0.99
-# A model that finds fewer shows nothing.
+# A model with fewer detections does not show anything.
 MIN_OBJECTS = 30
 
 
@@ -109,7 +109,7 @@ def check(program, model, images, folder):
         shape = f"{height}x{width}"
         onegraph(program, *export, "--shape", shape, "--out", folder / f"{shape}.onnx")
         onnx.checker.check_model(folder / f"{shape}.onnx", full_check=True)
-    # The other runtime shows that it takes the file, on the shape of the most images.
+    # Checks that the other runtime accepts the file, on the shape with the most images.
     most = max(shapes, key=lambda shape: len(shapes[shape]))
     for runtime, shapes in zip(runtimes, (shapes, {most: shapes[most]})):
         worst = {"box": 0.0, "score": 0.0, "iou": 1.0, "objects": 0}
@@ -139,7 +139,7 @@ def main():
     files = sorted(path for path in folder.iterdir() if path.suffix in (".jpg", ".png"))[:IMAGES]
     for model in models:
         with tempfile.TemporaryDirectory() as scratch:
-            # Decoders of JPEG differ by a step of a byte, which moves boxes by hundredths of a pixel.
+            # JPEG decoders differ by one byte level, which moves boxes by hundredths of a pixel.
             images = [Path(scratch) / f"{file.stem}.png" for file in files]
             for file, image in zip(files, images):
                 Image.open(file).save(image)

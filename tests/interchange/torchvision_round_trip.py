@@ -24,19 +24,19 @@ from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from torchvision.models.resnet import Bottleneck
 from torchvision.ops.misc import FrozenBatchNorm2d
 
-# Outputs of torchvision's 91 that no category of COCO has: onegraph leaves their detections out.
+# torchvision's 91 outputs include some without a COCO category: onegraph drops their detections.
 NO_CATEGORY = {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}
 SIZES = [(160, 200), (144, 144), (200, 150)]
 MIN_SIZE, MAX_SIZE = 160, 224
 SETS = [f"input.min_size={MIN_SIZE}", f"input.max_size={MAX_SIZE}"]
-# Detections that torchvision keeps of an image.
+# Detections that torchvision keeps per image.
 PER_IMAGE = 100
-# float32 on both sides, in another order of sums: network outputs agree to about 1e-5.
+# float32 on both sides, with a different summation order: network outputs agree to about 1e-5.
 MAX_SCORE_DIFFERENCE, MAX_BOX_DIFFERENCE = 1e-4, 1e-2
-# A pixel whose probability is this near to the threshold may fall on either side of it.
+# A pixel whose probability is this close to the threshold may be on either side of it.
 MASK_MARGIN = 1e-3
-# torchvision pastes a mask into its box widened by PASTE_WIDENING and cut to whole pixels: a side
-# this near to one may be cut to either, which moves the mask.
+# torchvision pastes a mask into its box widened by PASTE_WIDENING and truncated to integers: a side
+# this close to one may be truncated to either, which moves the mask.
 PASTE_MARGIN, PASTE_WIDENING = 2e-3, 30 / 28
 
 
@@ -58,7 +58,7 @@ def spread(model, images):
         mean, var = inputs[0].mean((0, 2, 3)), inputs[0].var((0, 2, 3))
         norm.running_mean.copy_(mean)
         norm.running_var.copy_(var)
-        # Branches add little to their block's input, as in trained networks: of equal size, 16
+        # Branches add little to their block's input, as in trained networks: with equal size, 16
         # blocks would amplify rounding a thousandfold.
         low, high = (0.1, 0.3) if norm in last else (0.5, 1.5)
         norm.weight.uniform_(low, high)
@@ -166,7 +166,7 @@ def compare(found, expected):
             if not same:
                 sys.exit(f"image {number}: no detection of class {int(label)} is left for {box.tolist()}")
             best = min(same, key=distance)
-            # The last of a full list may be any of those whose scores are the same but for rounding.
+            # The last one of a full list may be any detection with the same score up to rounding.
             is_last = len(expected[number - 1]["scores"]) == PER_IMAGE and score - lowest <= MAX_SCORE_DIFFERENCE
             if is_last and distance(best) > MAX_BOX_DIFFERENCE:
                 continue
@@ -212,7 +212,8 @@ def round_trip(program, preset):
     images = draw(folder / "images")
     model = build(preset)
     spread(model, images)
-    # Nothing reads the counters of batch norms: no file of onegraph has them, and torchvision makes them anew.
+    # The counters of batch norms are unused: onegraph's files do not have them, and torchvision
+    # initialises them.
     original = {name: t for name, t in model.state_dict().items() if not name.endswith(".num_batches_tracked")}
     expected = detect(model, images)
     print(f"{preset}, torch {torch.__version__}: {sum(len(d['labels']) for d in expected)} detections")

@@ -1,8 +1,9 @@
-//! Lists the instructions in the PTX of a training step that no op case and no check of steps
-//! executes, on the test driver.
+//! Lists the instructions in the PTX of a training step that no op case and no step check executes,
+//! on the emulated driver.
 //!
-//! Stands next to `onegraph` and `gpu-checks` and runs them. `--driver` is a folder with the
-//! driver's libraries under NVIDIA's names; behind `--` stand a step's arguments of `inspect plan`.
+//! It must be next to `onegraph` and `gpu-checks`, and runs them. `--driver` is a folder with the
+//! emulated driver's libraries under NVIDIA's names; after `--` are the arguments of `inspect plan`
+//! for a step.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -12,11 +13,11 @@ use std::process::{Command, ExitCode, Stdio};
 
 use clap::Parser;
 
-/// The checks that are run, and their GPU: with one multiprocessor small products have large tiles.
+/// The checks that are run, and their GPU: with one multiprocessor small GEMMs use large tiles.
 const RUNS: [(&str, &str); 3] = [("ops", "A100"), ("ops", "A100:1"), ("step", "A100")];
-/// The kernels around a step, which no plan lists.
+/// The kernels around a step, which are not in any plan.
 const ENDS: [&str; 2] = ["take_inputs", "finish_step"];
-/// A step with kernels of large tiles and small ones.
+/// A step with kernels with large tiles and small ones.
 const STEP: [&str; 7] =
     ["torchvision_r50", "--set", "train.batch_size=2", "--height", "320", "--width", "512"];
 
@@ -30,7 +31,7 @@ struct Args {
     step: Vec<String>,
 }
 
-/// By kernel of the step: its lines that hold instructions, and whether they are executed.
+/// By kernel of the step: its lines with instructions, and whether they are executed.
 type Lines = BTreeMap<String, BTreeMap<usize, bool>>;
 
 fn main() -> ExitCode {
@@ -46,7 +47,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// A program in the folder of this one.
+/// A program in the same folder as this one.
 fn beside(name: &str) -> std::io::Result<Command> {
     Ok(Command::new(std::env::current_exe()?.with_file_name(name)))
 }
@@ -90,8 +91,7 @@ fn covered(args: &Args) -> Result<Lines, Box<dyn Error>> {
     Ok(lines)
 }
 
-/// Prints for each kernel how many of how many instructions nothing executes, and the ranges of
-/// their lines.
+/// Prints for each kernel how many of its instructions are never executed, and their line ranges.
 fn tell(kernels: &Lines) {
     let (mut all, mut missing) = (0, 0);
     for (kernel, lines) in kernels {

@@ -1,5 +1,5 @@
-//! Checks on the first GPU of this machine, or on the test driver: a line for each, and exit code 1
-//! if one failed. `tools/gpu.sh` runs them.
+//! Checks on the first GPU of this machine, or on the emulated driver: one line each, and exit code
+//! 1 if one failed. `tools/gpu.sh` runs them.
 
 use std::error::Error;
 use std::io::Write;
@@ -21,13 +21,13 @@ use kernels::cpu::HostTensor;
 use kernels::ops::cases;
 use tests::step::CHECKS;
 
-/// The variable that tells a process where to go on in the list of one that lost its device.
+/// The variable with the position in the list at which to continue after a process lost its device.
 const STATE: &str = "GPU_CHECKS_STATE";
 /// Ops of more FLOPs than this run once instead of twice.
 const LARGE_FLOPS: u64 = 20_000_000_000;
-/// Replays of the captured sums, each of other values.
+/// Replays of the captured all-reduces, each with different values.
 const REPLAYS: usize = 3;
-/// Elements of each sum: a bucket of 25 MiB holds 13 million halves, and an odd number is harder.
+/// Elements per all-reduce: a bucket of 25 MiB has 13 million halves, and an odd number is harder.
 const SUMMED: usize = (4 << 20) + 3;
 
 /// Checks onegraph on this machine's first GPU.
@@ -51,9 +51,9 @@ struct Args {
 enum What {
     /// Memory, every module of kernels, a captured graph of one kernel.
     Device,
-    /// Every case of an op, forward and backward, against the CPU; twice with the same bits.
+    /// Every case of an op, forward and backward, against the CPU, and bit-identical when repeated.
     Ops {
-        /// Only cases of at most so many operations and bytes of tensors.
+        /// Only cases with at most this many operations and bytes of tensors.
         #[arg(long, default_value_t = u64::MAX)]
         most: u64,
     },
@@ -63,21 +63,21 @@ enum What {
     Sums,
 }
 
-/// The result of a check: a figure, or the fault.
+/// The result of a check: a figure, or the error.
 type Found = Result<String, Box<dyn Error>>;
 
-/// The part of the list that is done.
+/// The completed part of the list.
 #[derive(Debug, Default)]
 struct State {
     /// The next check, by its number.
     next: usize,
     passed: usize,
     failed: usize,
-    /// Checks for which there was no time, or whose op did not end before.
+    /// Checks for which there was no time, or whose op hung before.
     not_run: usize,
-    /// The ops that did not end.
+    /// The ops that hung.
     hung: Vec<String>,
-    /// When the check that runs began, with its op.
+    /// Start time of the running check, with its op.
     running: Option<(Instant, String)>,
 }
 
@@ -122,7 +122,7 @@ fn main() -> ExitCode {
 }
 
 impl Checks {
-    /// Runs the next check, unless an earlier process did, and tells what it found.
+    /// Runs the next check, unless an earlier process did, and prints its result.
     fn check(&mut self, name: &str, work: impl FnOnce() -> Found) {
         let number = self.count;
         self.count += 1;
@@ -139,7 +139,7 @@ impl Checks {
             state.not_run += 1;
             return;
         }
-        // If the process dies here, its last words are the name.
+        // If the process dies here, its last output is the name.
         print!("{name} ... ");
         let _ = std::io::stdout().flush();
         state.running = Some((Instant::now(), op));
@@ -179,7 +179,7 @@ impl State {
         Self { next, passed, failed, not_run, hung, running: None }
     }
 
-    /// Replaces this process by one with a fresh device, which goes on with the next check.
+    /// Replaces this process by one with a new device, which continues with the next check.
     fn go_on_anew(&self) {
         let Self { next, passed, failed, not_run, hung, .. } = self;
         let counts = format!("{next} {passed} {failed} {not_run}");
@@ -191,7 +191,7 @@ impl State {
     }
 }
 
-/// Leaves a check that takes longer than `each`.
+/// Abandons a check that takes longer than `each`.
 fn watch(state: &Mutex<State>, each: Duration) {
     loop {
         std::thread::sleep(Duration::from_millis(100));
@@ -209,7 +209,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The device's memory, every module of kernels, and a graph of one kernel.
+/// The device's memory, every module of kernels, and a graph with one kernel.
 fn check_device(checks: &mut Checks) {
     let device = checks.device.clone();
     checks.check("memory", || {
@@ -229,14 +229,14 @@ fn check_device(checks: &mut Checks) {
              than planned"
         ))
     });
-    // Where an earlier process did that, its modules still have their numbers.
+    // If an earlier process did that, its modules still have their numbers.
     for module in modules.unwrap_or_else(|| device.load_kernels(None)) {
         checks.check(&module.path, || module.result.map(|()| String::new()).map_err(Box::from));
     }
     checks.check("a graph of one kernel", || check_kernel(device.as_ref()));
 }
 
-/// Replays the captured gradient of a ReLU of two halves: 1.0 and 2.0 pass where y is 1.0, not
+/// Replays the captured gradient of a ReLU on two halves: 1.0 and 2.0 pass where y is 1.0, not
 /// where it is -1.0.
 fn check_kernel(device: &dyn Device) -> Found {
     let [dy, y, g] = [device.alloc(4)?, device.alloc(4)?, device.alloc(4)?];
@@ -259,8 +259,8 @@ fn check_kernel(device: &dyn Device) -> Found {
     Ok(String::new())
 }
 
-/// Uploads the inputs, replays the graph, and downloads what lies at `outputs`, of as many bytes as
-/// the inputs.
+/// Uploads the inputs, replays the graph, and downloads as many bytes from `outputs` as the inputs
+/// have.
 fn replayed(
     device: &dyn Device,
     graph: &CapturedGraph,
@@ -303,8 +303,8 @@ fn size(case: &OpCase) -> u64 {
     cost.flops.max(cost.bytes)
 }
 
-/// Capture and replay of whole steps of `micro`, on the one device: several of one GPU would
-/// disturb each other.
+/// Capture and replay of whole steps of `micro`, on a single device: several checks on one GPU
+/// would interfere.
 fn check_step(checks: &mut Checks) {
     let device = checks.device.clone();
     for (name, check) in CHECKS {
@@ -315,7 +315,8 @@ fn check_step(checks: &mut Checks) {
     }
 }
 
-/// Sums over a group of one rank, of halves and of floats; a group that was left does not replay.
+/// All-reduces in a group of one rank, for halves and floats; a group that was left does not
+/// replay.
 fn check_sums(checks: &mut Checks) {
     let (major, minor) = match nccl_version() {
         Ok(version) => version,
@@ -357,7 +358,7 @@ fn check_sums(checks: &mut Checks) {
     });
 }
 
-/// The bits of positive halves, or whole numbers in floats; others in each replay.
+/// Bytes of positive halves, or of integers as floats; different in each replay.
 fn values(sum: &AllReduce, replay: usize) -> Vec<u8> {
     let value = |i: usize| ((i * 7 + replay * 13) % 2039) as u16;
     let all = 0..sum.len;

@@ -1,10 +1,10 @@
-//! Tests that cross rooms. Here is what several of them share: the checks of the whole step, which
-//! run on the driver for tests and on a GPU. Golden data, the rules of the house and the end-to-end
-//! tests are test targets of their own.
+//! Tests across crates. This library has their common part: the checks of the whole step, which run
+//! on the emulated driver and on a GPU. Golden data, the repository checks and the end-to-end tests
+//! are separate test targets.
 
 pub mod step;
 
-/// The outputs of both samplers, by name: inputs of a step that is given its samples.
+/// The outputs of both samplers, by name: inputs of a step with given samples.
 pub const SAMPLES: [&str; 11] = [
     "rpn_sample_idx",
     "rois",

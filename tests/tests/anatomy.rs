@@ -1,5 +1,5 @@
-//! `bench nodes` on the driver for tests: what it tells of a step is whole, and training goes on
-//! behind the steps that it makes as if they were any others.
+//! `bench nodes` on the emulated driver: its report of a step is complete, and training continues
+//! after its instrumented steps as after any others.
 
 mod common;
 
@@ -74,7 +74,7 @@ fn the_check_says_what_it_left_out() {
     let skipped = said.out.lines().filter(|line| line.starts_with("SKIPPED: ")).count();
     assert!(skipped > 0 && said.out.contains(&format!("0 differ, {skipped} skipped")));
     assert!(!said.out.contains("sum of"), "only the check was asked for");
-    // Each node is named before it runs.
+    // Each node is printed before it runs.
     assert!(said.err.contains("check 1: ") && said.err.matches("check ").count() > 120);
 }
 
@@ -101,7 +101,7 @@ fn shapes_need_no_device_and_mistakes_are_told() {
     }
 }
 
-/// Steps that were timed, stamped or captured anew leave the bits of ordinary ones.
+/// Steps that were timed, stamped or recaptured are bit-identical to ordinary ones.
 #[test]
 fn training_goes_on_behind_measured_steps() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! `bench infer` on the CPU and on the driver for tests, the history of what it measures, and
+//! `bench infer` on the CPU and on the emulated driver, the history of its measurements, and
 //! `bench --plan`.
 
 mod common;
@@ -11,7 +11,7 @@ fn bench(place: &Place, arguments: &str) -> String {
     good(&mut place.bench(arguments)).out
 }
 
-/// The same where there is a GPU.
+/// The same with a GPU.
 fn on_device(gpus: &Gpus, arguments: &str) -> String {
     good(&mut gpus.bench(arguments)).out
 }
@@ -29,7 +29,7 @@ fn number(value: &Value, pointer: &str) -> f64 {
     number.unwrap_or_else(|| panic!("{pointer}: {value}"))
 }
 
-/// Every figure of a case is there, and the way grows longer with each part of it.
+/// A case has every figure, and the total increases with each stage.
 fn check_case(case: &Value, size: u64, images: u64) {
     assert_eq!((&case["batch_size"], &case["images"]), (&size.into(), &images.into()), "{case}");
     let rate = |part: &str| number(case, &format!("/{part}/images_per_second"));
@@ -63,7 +63,7 @@ fn detection_is_measured_on_the_cpu_and_on_a_device() {
         found.push(number(&cases[0], "/detections_per_image"));
     }
     assert_eq!(found, [10.0, 10.0]);
-    // The spelling as a flag, drawn images of a shape, a time that is up at once.
+    // As a flag, with synthetic images of a shape, and a time limit of zero.
     let told = bench(place, "--infer --preset micro --padded 64x96 --batch 2 --seconds 0");
     assert_has(&told, &[" 64x96      2 "]);
     let told = refused(place, "--infer --preset micro --batch 1,0");
@@ -119,8 +119,8 @@ fn a_session_goes_into_the_history_once() {
     assert!(fault.contains("is of the commit `"), "{fault}");
 }
 
-/// One rank with the all-reduces of several: the same losses to rounding, its sums counted, its
-/// time beside that of the plain step.
+/// One rank with the all-reduces of several: the same losses up to rounding, its all-reduces
+/// counted, its time next to that of the plain step.
 #[test]
 fn the_sums_of_several_ranks_are_measured_with_one() {
     let gpus = Gpus::new("A100");
@@ -153,7 +153,7 @@ fn the_sums_of_several_ranks_are_measured_with_one() {
     }
 }
 
-/// The plan needs no device: its text says that it is a model, its file holds every figure.
+/// The plan needs no device: its text states that it is a model, its file has every figure.
 #[test]
 fn a_step_of_many_gpus_is_planned_on_paper() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! The official numbers of COCO's example results (cocoapi's `val2014_fake_eval_res.txt`).
+//! The official metrics of COCO's example results (cocoapi's `val2014_fake_eval_res.txt`).
 
 #[path = "../golden/support.rs"]
 mod support;
@@ -19,14 +19,14 @@ fn detections_of(iou_type: IouType) -> Option<PathBuf> {
     results(&format!("instances_val2014_fake{iou_type}100_results.json"))
 }
 
-/// The lines of the official file that stand under `type=...`, as (IoU, area, maxDets, value).
+/// The lines of the official file below `type=...`, as (IoU, area, maxDets, value).
 fn official_lines(text: &str, iou_type: IouType) -> Vec<(String, String)> {
     let section = text.split("type=").find(|s| s.starts_with(iou_type.name()));
     section.expect("the file has a section of this type").lines().filter_map(slice).collect()
 }
 
 /// `[ IoU=... ]` and the value of a printed line. The file is older than pycocotools' second space
-/// in the title, so titles are left out.
+/// in the title, so titles are omitted.
 fn slice(line: &str) -> Option<(String, String)> {
     let (title, rest) = line.split_once("@[")?;
     let (slice, value) = rest.split_once("] =")?;

@@ -1,4 +1,4 @@
-//! Evaluation on the driver for tests, against f32 on the CPU; and a whole session on both.
+//! Evaluation on the emulated driver, compared with f32 on the CPU; and a whole session on both.
 
 mod common;
 
@@ -28,9 +28,9 @@ use test_gpu::{Alive, TestGpu};
 
 use common::Place;
 
-/// Scores from here on are compared; below, a detection may fall to the other side of a threshold.
+/// Scores from here on are compared; below, a detection may be on the other side of a threshold.
 const SURE: f32 = 0.3;
-/// Bound of the difference between a detection's scores in fp16 and in f32.
+/// Maximum difference between a detection's scores in fp16 and in f32.
 const SCORE_BOUND: f32 = 0.02;
 const MIN_IOU: f32 = 0.9;
 
@@ -43,8 +43,8 @@ fn mask_of(found: &Found) -> &[Rle] {
     std::slice::from_ref(found.mask.as_ref().expect("a Mask R-CNN"))
 }
 
-/// Checks that each sure detection of `wanted` has one of its own in `got`; returns how many there
-/// are, the largest difference of scores, and the mean IoU of masks.
+/// Checks that each confident detection of `wanted` has a separate match in `got`; returns how many
+/// there are, the largest difference of scores, and the mean IoU of masks.
 fn matched(wanted: &[ImageDetections], got: &[ImageDetections]) -> (usize, f32, f32) {
     assert_eq!(wanted.len(), got.len());
     let (mut count, mut worst, mut masks) = (0, 0.0f32, 0.0);
@@ -94,7 +94,7 @@ impl Trained {
         Self { config, state, classes, _place: place }
     }
 
-    /// The training images: small as it is, the model knows no others.
+    /// The training images: the model is small and only detects on these.
     fn data(&self) -> DataSet {
         DataSet::open(&self.config, Split::Train, &Progress::quiet()).expect("images")
     }
@@ -104,7 +104,7 @@ impl Trained {
         made.unwrap_or_else(|e| panic!("{e}"))
     }
 
-    /// The state on a device, as training would hold it: a trainer that took it up.
+    /// The state on a device, as during training: a trainer that restored it.
     fn trainer(&self, backend: &Backend) -> Trainer {
         let data = DataSet::open(&self.config, Split::Train, &Progress::quiet()).expect("images");
         let mut trainer = Trainer::new(&self.config, &data, backend).expect("micro is sound");
@@ -117,7 +117,7 @@ impl Trained {
     }
 }
 
-/// Enough to know seven images by heart.
+/// Enough to memorize seven images.
 const LONG: [&str; 6] = [
     "train.steps=1200",
     "data.synthetic.train_images=7",
@@ -127,8 +127,8 @@ const LONG: [&str; 6] = [
     "input.max_size=96",
 ];
 
-/// Seven images in batches of two, the last half empty: one launch a batch, and what is found is
-/// what f32 finds.
+/// Seven images in batches of two, the last half empty: one launch per batch, and the same
+/// detections as f32.
 #[test]
 fn detections_in_fp16_are_those_of_f32() {
     let trained = Trained::new(&LONG);
@@ -160,12 +160,12 @@ fn detections_in_fp16_are_those_of_f32() {
         made, places,
         "two input buffers, inputs and index a shape, but no arena of its own"
     );
-    // A batch of its own says the same as a place beside another image.
+    // A separate batch gives the same result as a slot next to another image.
     let alone = evaluator.detect(trainer.state(), &[3], &quiet).expect("detections");
     assert_eq!(alone[0], got[3]);
     let again = evaluator.detect(trainer.state(), &images, &quiet).expect("detections");
     assert_eq!(again, got, "the same bits again");
-    // By now the images are on the device.
+    // By now the images are kept on the device.
     assert!(evaluator.kept_bytes() > 0);
     let before = device.counts();
     let kept = evaluator.detect(trainer.state(), &images, &quiet).expect("detections");
@@ -175,7 +175,7 @@ fn detections_in_fp16_are_those_of_f32() {
     detections_in_floats(trained, &images, &wanted);
 }
 
-/// In fp32 detections are the CPU's but for the order of sums, and in tf32 nearly.
+/// In fp32 detections equal the CPU's up to the summation order, and in tf32 approximately.
 fn detections_in_floats(mut trained: Trained, images: &[usize], wanted: &[ImageDetections]) {
     for (precision, bound) in [(Precision::Fp32, 1e-5), (Precision::Tf32, SCORE_BOUND)] {
         trained.config.train.precision = precision;
@@ -189,14 +189,14 @@ fn detections_in_floats(mut trained: Trained, images: &[usize], wanted: &[ImageD
     }
 }
 
-/// An image that is `times` as wide: the same content side by side.
+/// An image that is `times` as wide: the same content, repeated.
 fn repeated(image: &Image, times: usize) -> Image {
     let rows = image.rgb.chunks_exact(3 * image.width);
     let rgb = rows.flat_map(|row| row.repeat(times)).collect();
     Image { width: times * image.width, rgb, ..image.clone() }
 }
 
-/// An image with every pixel four times.
+/// An image with every pixel repeated four times.
 fn magnified(image: &Image) -> Image {
     let row = |row: &[u8]| row.chunks_exact(3).flat_map(|p| p.repeat(2)).collect::<Vec<u8>>();
     let rows = image.rgb.chunks_exact(3 * image.width);
@@ -204,8 +204,8 @@ fn magnified(image: &Image) -> Image {
     Image { height: 2 * image.height, width: 2 * image.width, rgb, ..image.clone() }
 }
 
-/// Two padded shapes in turn, source images that outgrow what was planned, and weights that are
-/// updated in place in between.
+/// Two alternating padded shapes, source images larger than planned, and weights that are updated
+/// in place in between.
 #[test]
 fn shapes_sizes_and_weights_change_between_detections() {
     let mut trained = Trained::new(&LONG);
@@ -251,7 +251,7 @@ fn shapes_sizes_and_weights_change_between_detections() {
     }
 }
 
-/// A detector that plans anew for larger images releases graphs, streams and events.
+/// A detector that replans for larger images releases graphs, streams and events.
 #[test]
 fn planning_anew_leaves_nothing_on_the_device() {
     let place = Place::new();
@@ -277,7 +277,7 @@ fn planning_anew_leaves_nothing_on_the_device() {
         assert_eq!(gpu.alive(), once);
     }
     drop(detector);
-    // The device keeps the stream that it asks for faults.
+    // The device keeps the stream that it uses to query errors.
     assert_eq!(gpu.alive(), Alive { streams: before.streams + 1, ..before });
 }
 
@@ -299,9 +299,8 @@ fn opened(config: Config, options: SessionOptions) -> Session {
     Session::new(config, options).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// A verdict that comes late drops the steps after the evaluated one, on a device too: what is
-/// saved, recorded and reported is what a run leaves that waits for its scores, and so is the state
-/// it ends with.
+/// A late evaluation result drops the steps after the evaluated one, on a device too: checkpoints,
+/// records, reports and the final state equal those of a run that waits for its scores.
 #[test]
 fn a_run_that_is_scored_late_ends_as_one_that_waits() {
     let set = ["train.steps=12", "train.eval_every_steps=4", "train.target_box=0"];
@@ -332,7 +331,7 @@ fn a_run_that_is_scored_late_ends_as_one_that_waits() {
     assert_eq!(late.5.detections, waiting.5.detections);
 }
 
-/// Sees nothing; that there is one makes the device warm up.
+/// An observer that does nothing; its presence makes the device warm up.
 #[derive(Debug)]
 struct Watcher(Vec<String>);
 
@@ -345,8 +344,8 @@ impl Observer for Watcher {
     }
 }
 
-/// A warm-up runs every program once, before the data is read, and leaves no trace; events come in
-/// the order of a run.
+/// A warm-up runs every program once, before the data is read, and does not affect the run; events
+/// are in the order of a run.
 #[test]
 fn a_warmed_up_session_makes_the_same_bits() {
     let set = ["train.steps=4", "train.eval_every_epochs=1", "data.synthetic.train_images=4"];

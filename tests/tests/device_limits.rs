@@ -1,5 +1,5 @@
-//! Every launch of whole programs at real sizes, held to what GPUs allow. Launches are data, so
-//! that this needs no device.
+//! Every launch of whole programs at real sizes, checked against GPU limits. Launches are data, so
+//! this needs no device.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
@@ -13,7 +13,7 @@ use graph::capture::Work;
 use graph::exec::device::{Place, Prepared};
 use kernels::compiled::kernels;
 
-/// Images of a batch: the least, a GPU's usual share, and more than any run had.
+/// Images per batch: the minimum, a typical number per GPU, and more than any run had.
 const BATCHES: [usize; 3] = [1, 12, 48];
 const LANDSCAPE: ImageSize = ImageSize { height: 800, width: 1344 };
 const PORTRAIT: ImageSize = ImageSize { height: 1344, width: 800 };
@@ -21,20 +21,20 @@ const PORTRAIT: ImageSize = ImageSize { height: 1344, width: 800 };
 // Limits of compute capability 8.0 and 9.0: CUDA C++ Programming Guide 12.2, table 15.
 const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65_535, 65_535];
 const MAX_PARAMETER_BYTES: usize = 4096;
-/// With the opt-in of kernels that want more than 48 KiB; of A100, which has less than H100.
+/// With the opt-in of kernels that need more than 48 KiB; for A100, which has less than H100.
 const MAX_SHARED_BYTES: usize = 163 << 10;
-/// Registers of a multiprocessor, allocated to warps by 256 out of four equal parts.
+/// Registers per multiprocessor, allocated to warps in units of 256 out of four equal parts.
 const REGISTERS: u32 = 65_536;
 const REGISTER_UNIT: u32 = 256;
-/// Alignment of dynamic shared memory behind the static: `DYNAMIC_SHARED` of platform.cuh.
+/// Alignment of dynamic shared memory after the static: `DYNAMIC_SHARED` of platform.cuh.
 const SHARED_ALIGNMENT: usize = 128;
-/// Widest load or store, which vector paths take for granted at the start of a tensor.
+/// Widest load or store, which vectorized code assumes at the start of a tensor.
 const VECTOR_BYTES: usize = 16;
 
 const ARENA: DevicePtr = 1 << 44;
 const INPUTS: DevicePtr = 1 << 43;
 
-/// The largest block of each kernel, from `__launch_bounds__`.
+/// The maximum block size of each kernel, from `__launch_bounds__`.
 static MAX_THREADS: LazyLock<BTreeMap<&str, u32>> = LazyLock::new(|| {
     let mut bounds = BTreeMap::new();
     for source in &kernels().manifest().sources {
@@ -52,7 +52,7 @@ static MAX_THREADS: LazyLock<BTreeMap<&str, u32>> = LazyLock::new(|| {
     bounds
 });
 
-/// Bytes that a launch may reach: the arena, the inputs, and each state tensor.
+/// Memory that a launch may access: the arena, the inputs, and each state tensor.
 struct Memory {
     /// By first byte.
     regions: BTreeMap<DevicePtr, DevicePtr>,
@@ -75,7 +75,7 @@ impl Memory {
     }
 }
 
-/// Faults of a launch that a GPU would refuse, or execute wrongly; empty if there are none.
+/// Errors in a launch that a GPU would reject, or execute incorrectly; empty if there are none.
 fn faults(launch: &Launch, memory: &Memory) -> Vec<String> {
     let a100 = Gpu::a100().capability;
     let Some((_, kernel)) = kernels().manifest().kernel(launch.kernel, a100) else {
@@ -98,7 +98,7 @@ fn faults(launch: &Launch, memory: &Memory) -> Vec<String> {
     }
     for touch in launch.touches().filter(|touch| touch.bytes > 0) {
         let whole = touch.bytes.min(VECTOR_BYTES).next_power_of_two();
-        // A scalar, as the last of the norms, may stand anywhere.
+        // A scalar, such as the last of the norms, may be at any offset.
         let unit = if touch.bytes < VECTOR_BYTES { whole.min(4) } else { VECTOR_BYTES };
         if !touch.ptr.is_multiple_of(unit as DevicePtr) {
             faults.push(format!("{:#x} is not aligned to {unit}", touch.ptr));
@@ -113,14 +113,14 @@ fn faults(launch: &Launch, memory: &Memory) -> Vec<String> {
     faults
 }
 
-/// Arguments that are not the kernel's parameters, or more than a launch carries.
+/// Arguments that do not match the kernel's parameters, or exceed a launch's maximum.
 fn argument_faults(launch: &Launch, kernel: &Kernel) -> Vec<String> {
     let mut faults = vec![];
     let given: Vec<usize> = launch.args.iter().map(|arg| arg.bytes().len()).collect();
     if given != kernel.parameter_bytes {
         faults.push(format!("has arguments of {given:?} bytes for {:?}", kernel.parameter_bytes));
     }
-    // Aligned to as much as any of them may be.
+    // Aligned to the maximum of any argument.
     let bytes: usize = given.iter().map(|bytes| bytes.next_multiple_of(16)).sum();
     if bytes > MAX_PARAMETER_BYTES {
         faults.push(format!("has {bytes} bytes of arguments, of at most {MAX_PARAMETER_BYTES}"));
@@ -167,7 +167,7 @@ fn prepare(spec: &ModelSpec<'_>, detection: bool) -> Prepared {
     Prepared::new(program, spec.target.clone()).expect("a schedule")
 }
 
-/// The works of a program, each a node's launches, and the memory that they may reach.
+/// The works of a program, each with the launches of a node, and the memory that they may access.
 fn works(prepared: &Prepared) -> (Vec<Work>, Memory) {
     let state = imagined_addresses(prepared);
     let place = Place { arena: ARENA, inputs: INPUTS, state: &state };
@@ -211,7 +211,7 @@ fn launches_of_mask_rcnn_r50_fit_a_gpu() {
     check("torchvision_r50", &[]);
 }
 
-/// Kernels of floats, and tensors of twice the bytes.
+/// fp32 kernels, and tensors with twice the bytes.
 #[test]
 fn launches_in_fp32_and_tf32_fit_a_gpu() {
     for precision in ["fp32", "tf32"] {
@@ -220,7 +220,7 @@ fn launches_in_fp32_and_tf32_fit_a_gpu() {
     }
 }
 
-/// Kernels that read value by value are an order of magnitude slower than those that read chunks.
+/// Kernels that read single values are an order of magnitude slower than those that read chunks.
 #[test]
 fn no_unaligned_kernel_is_in_the_step() {
     for name in
@@ -237,7 +237,7 @@ fn no_unaligned_kernel_is_in_the_step() {
     }
 }
 
-/// A run loads the modules of the kernels that its graphs launch, and no others.
+/// A run loads only the modules of the kernels that its graphs launch.
 #[test]
 fn an_fp16_run_loads_no_kernel_of_floats() {
     let config = preset("torchvision_r50", &[]);
@@ -256,7 +256,7 @@ fn an_fp16_run_loads_no_kernel_of_floats() {
     assert!(loaded.len() < all * 3 / 4, "{} of {all} modules", loaded.len());
 }
 
-/// One node writes the gradients of the pyramid's maps: what reads them is not written apart.
+/// One node writes the gradients of the pyramid's maps: separate gradients are not written.
 #[test]
 fn gradients_of_a_level_are_written_once() {
     for (name, heads) in [("torchvision_r50", 2), ("faster_r50", 1)] {
@@ -285,7 +285,7 @@ fn launches_of_mask_rcnn_r18_fit_a_gpu() {
     check("torchvision_r18", &[]);
 }
 
-/// Convolutions in the box head and two in the RPN, with each kind of norm behind them.
+/// Convolutions in the box head and two in the RPN, followed by each kind of norm.
 #[test]
 fn launches_of_mask_rcnn_r50_v2_fit_a_gpu() {
     check("torchvision_r50_v2", &[]);
@@ -298,13 +298,13 @@ fn launches_of_mask_rcnn_r50_v2_fit_a_gpu() {
     }
 }
 
-/// Three box heads, whose gradients and that of the masks meet in the maps.
+/// Three box heads, whose gradients are added to the mask head's in the maps.
 #[test]
 fn launches_of_a_cascade_fit_a_gpu() {
     check_batches("detectron2_cascade_r50_3x", &[], &[2]);
 }
 
-/// The body's last stage on RoIs, and 15 anchors a cell.
+/// The backbone's last stage on RoIs, and 15 anchors per cell.
 #[test]
 fn launches_of_a_c4_model_fit_a_gpu() {
     check_batches("detectron2_r50_c4_3x", &[], &[2]);
@@ -323,7 +323,7 @@ fn launches_of_resnext_models_fit_a_gpu() {
     check_batches("detectron2_x101_3x", &[], &[2]);
 }
 
-/// A filter for each channel; images have three channels.
+/// Depthwise convolutions; images have three channels.
 #[test]
 fn launches_of_a_convnext_fit_a_gpu() {
     check_batches("convnext_tiny", &[], &[2]);
@@ -339,7 +339,7 @@ fn launches_of_faster_rcnn_r50_fit_a_gpu() {
     check("faster_r50", &[]);
 }
 
-/// Other rules, and so other kernels.
+/// Other rules, and thus other kernels.
 #[test]
 fn launches_of_mlperf_r50_fit_a_gpu() {
     let [one, groups @ ..] = BATCHES;
@@ -347,7 +347,7 @@ fn launches_of_mlperf_r50_fit_a_gpu() {
     check_batches("mlperf_r50", &[], &groups);
 }
 
-/// Nothing is left to link: a driver of CUDA 12.2 loads each file as it is, on A100 and later.
+/// Nothing is left to link: a CUDA 12.2 driver loads each file directly, on A100 and later.
 #[test]
 fn the_ptx_stands_alone() {
     for source in &kernels().manifest().sources {
@@ -364,11 +364,11 @@ fn the_ptx_stands_alone() {
     }
 }
 
-/// An array that is indexed by what only the run knows lies in memory: none but one thread's may.
-/// A spill is no array, and the compile tool's to allow.
+/// An array that is dynamically indexed is in local memory: only allowed in single-threaded
+/// kernels. A spill is not an array, and is checked by the compile tool.
 #[test]
 fn kernels_keep_their_arrays_in_registers() {
-    // Its cosine reduces large arguments by a table.
+    // Its cosine reduces large arguments with a table.
     let one_thread = ["control_step"];
     for source in &kernels().manifest().sources {
         for kernel in source.kernels.iter().filter(|k| !one_thread.contains(&k.name.as_str())) {

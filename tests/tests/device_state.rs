@@ -1,4 +1,4 @@
-//! State that moves between the CPU and a device: nothing of it depends on where it was.
+//! State that moves between the CPU and a device: it does not depend on where it was.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ fn bits(trainer: &mut Trainer) -> Vec<(String, Vec<u8>)> {
     state.iter().map(|(name, t)| (name.to_string(), t.bytes().to_vec())).collect()
 }
 
-/// The ring of losses is of a process, not of a run.
+/// The ring of losses belongs to a process, not to a run.
 fn assert_same_run(a: &[(String, Vec<u8>)], b: &[(String, Vec<u8>)]) {
     let of_run = |(name, _): &&(String, Vec<u8>)| !name.starts_with("ring");
     for (a, b) in a.iter().filter(of_run).zip(b.iter().filter(of_run)) {
@@ -27,10 +27,11 @@ fn assert_same_run(a: &[(String, Vec<u8>)], b: &[(String, Vec<u8>)]) {
     }
 }
 
-/// Three steps: what they recorded, what is kept after them, and the trained parameters.
+/// Three steps: their records, the state after them, and the trained parameters.
 type Three = (Vec<StepRecord>, Vec<(String, Vec<u8>)>, Vec<String>);
 
-/// Three steps of a batch of four without and with one more setting, which keep the same.
+/// Three steps with a batch of four, without and with one more setting; both record the same
+/// outputs.
 fn without_and_with(set: &[&str], more: &str, open: fn() -> Backend) -> [Three; 2] {
     let four = ["solver.initial_loss_scale=1024", "train.batch_size=4"];
     let [without, with] = [&[][..], &[more]].map(|more| {
@@ -42,8 +43,8 @@ fn without_and_with(set: &[&str], more: &str, open: fn() -> Backend) -> [Three; 
     [without, with]
 }
 
-/// Saved on the one and taken up on the other, in both directions: every bit arrives, frozen
-/// weights, loss scale and counters too, and the steps that follow are those of f32.
+/// Saved on one and restored on the other, in both directions: bit-identical, including frozen
+/// weights, loss scale and counters, and the following steps equal f32's.
 #[test]
 fn a_checkpoint_goes_from_device_to_device() {
     let set = ["train.batch_size=4", "train.images_per_group=2", "train.micro_steps=2"];
@@ -72,8 +73,8 @@ fn a_checkpoint_goes_from_device_to_device() {
     }
 }
 
-/// NovoGrad, LARS and AdamW learn on both, and what they keep from step to step is in a checkpoint:
-/// one that is taken up again makes the bits of the run that went on.
+/// NovoGrad, LARS and AdamW learn on both, and a checkpoint has their state: a resumed run is
+/// bit-identical to an uninterrupted one.
 #[test]
 fn other_optimizers_learn_and_resume_to_the_bit() {
     for (name, rate) in [("novograd", "0.02"), ("lars", "1.0"), ("adamw", "0.001")] {
@@ -111,7 +112,7 @@ fn other_optimizers_learn_and_resume_to_the_bit() {
     }
 }
 
-/// Statistics of parameters change no bit of a run, and are those of its weights and gradients.
+/// Statistics of parameters do not affect a run, and are correct for its weights and gradients.
 #[test]
 fn statistics_of_parameters_change_no_bit() {
     for optimizer in ["sgd", "novograd", "adamw"] {
@@ -136,8 +137,8 @@ fn statistics_of_parameters_change_no_bit() {
     }
 }
 
-/// Accuracies change no bit of a run. They are those of the CPU but for a few predictions that
-/// rounding decides, and a step of two passes has those of a whole one.
+/// Accuracies do not affect a run. They equal the CPU's except for a few predictions that depend on
+/// rounding, and a step with two passes has the same as a whole one.
 #[test]
 fn accuracies_change_no_bit() {
     let mut all = Vec::new();
@@ -159,8 +160,8 @@ fn accuracies_change_no_bit() {
     }
 }
 
-/// Collections of tensors change no bit of a run, on a device either, where they end the overlap of
-/// a step with the one after it; gradients are the step's, so their norm is the one that is logged.
+/// Collections of tensors do not affect a run, also on a device, where they prevent the overlap of
+/// a step with the next; gradients are the step's, so their norm is the logged one.
 #[test]
 fn collections_change_no_bit() {
     let rules = "train.log=[{of='gradients', every=1}, {of='activations', every=1}]";
@@ -170,8 +171,8 @@ fn collections_change_no_bit() {
     }
 }
 
-/// A weight of a loss multiplies its gradients, on both and with micro-steps: losses that all count
-/// twice make the first update of twice the loss scale, and a loss of weight 0 moves nothing.
+/// A loss weight multiplies its gradients, on both and with micro-steps: doubling all losses gives
+/// the same first update as twice the loss scale, and a loss with weight 0 moves nothing.
 #[test]
 fn a_weight_of_a_loss_multiplies_its_gradients() {
     let all = ["objectness", "rpn_box_reg", "classifier", "box_reg", "mask"];
@@ -208,8 +209,8 @@ fn a_weight_of_a_loss_multiplies_its_gradients() {
     }
 }
 
-/// The box losses and coders, the schedules and a fixed loss scale of the config reach a step on
-/// both: each changes it, and it is finite and applied.
+/// The box losses and coders, the schedules and a fixed loss scale of the config take effect on
+/// both: each changes the step, which is finite and applied.
 #[test]
 fn options_of_the_recipe_reach_the_step() {
     for open in [|| Backend::Cpu, on_device] {
@@ -222,7 +223,7 @@ fn options_of_the_recipe_reach_the_step() {
         let box_loss = |records: &[StepRecord]| {
             records[0].losses.iter().find(|(name, _)| *name == "loss_box_reg").expect("a loss").1
         };
-        // Proposals of a fresh model overlap little: with these some of them are positive.
+        // Proposals of an untrained model overlap little: with these thresholds some are positive.
         let low = ["model.roi.fg_iou=0.1", "model.roi.bg_iou=0.1"];
         let plain = of(&low);
         let giou = of(&[&low[..], &["model.box_head.loss=giou"]].concat());
@@ -239,8 +240,8 @@ fn options_of_the_recipe_reach_the_step() {
     }
 }
 
-/// On a device averages are of the masters; kernels read them while they take the parameters'
-/// place, and both are back to the bit afterwards.
+/// On a device averages are of the masters; kernels read them while they replace the parameters,
+/// and both are restored bit-identically afterwards.
 #[test]
 fn averages_take_the_place_of_parameters_and_go() {
     let run = Run::new(&["train.ema_decay=0.9", "train.ema_warmup_steps=0"]);
@@ -276,7 +277,7 @@ fn averages_take_the_place_of_parameters_and_go() {
     steps(&mut trainer, 1);
 }
 
-/// State that is changed between steps: the steps after it are still told in order.
+/// State that is changed between steps: the following steps are still reported in order.
 #[test]
 fn changing_state_between_steps_keeps_the_ring_in_step() {
     let run = Run::new(&[]);
@@ -288,8 +289,8 @@ fn changing_state_between_steps_keeps_the_ring_in_step() {
     assert_eq!(losses(&records), losses(&steps(&mut whole, 6)));
 }
 
-/// A kernel that fails while steps are in flight: every later step says so, in the same words, and
-/// nothing waits or panics.
+/// A kernel that fails while steps are in flight: every later step reports it, with the same
+/// message, and nothing waits or panics.
 #[test]
 fn a_fault_on_the_device_is_an_error_of_the_next_step() {
     let run = Run::new(&[]);
@@ -311,13 +312,13 @@ fn a_fault_on_the_device_is_an_error_of_the_next_step() {
     let failed = (0..20).map(|_| told(trainer.step(100))).find_map(Result::err);
     let failed = failed.expect("the device is broken");
     assert!(failed.contains("relu_mask_f16") && failed.contains("nobody wrote"), "{failed}");
-    // Which call meets the fault first depends on how far the device is, so its name may differ.
+    // Which call fails first depends on the device's progress, so its name may differ.
     let fault = |text: &str| text.split_once(": ").expect("a call and its error").1.to_string();
     let again = told(trainer.step(100)).expect_err("it stays so");
     assert_eq!(fault(&again), fault(&failed));
 }
 
-/// The bytes that are allocated are the bytes that were announced; a step allocates no more.
+/// The allocated bytes equal the announced bytes; a step allocates no more.
 #[test]
 fn the_memory_that_is_needed_is_the_memory_that_is_taken() {
     for set in [&[][..], &["train.batch_size=4", "train.images_per_group=2", "train.micro_steps=2"]]
@@ -330,7 +331,7 @@ fn the_memory_that_is_needed_is_the_memory_that_is_taken() {
         let (before, allocations) = (free(), device.counts().allocations);
         let mut trainer = run.trainer(&Backend::Device(device.clone()));
         let need = trainer.memory();
-        // Beyond it are the count of steps and such.
+        // In addition there are the step counter etc.
         let taken = before - free();
         let least = need.bytes();
         let most = least + 4096;

@@ -1,4 +1,4 @@
-//! The whole training step on the driver for tests, against f32 on the CPU: the checks of
+//! The whole training step on the emulated driver, compared with f32 on the CPU: the checks of
 //! `tests/src/step`, which `tools/gpu.sh` runs on CUDA.
 
 use std::panic::catch_unwind;
@@ -19,7 +19,7 @@ fn on_driver(seed: Option<u64>) -> Arc<dyn Device> {
     Arc::new(test_gpu::open(&format!("A100 SEED={}", seed.unwrap_or(0))))
 }
 
-/// All checks, as many at a time as there are processors.
+/// All checks, with as many in parallel as there are processors.
 #[test]
 fn every_check_of_a_step_passes() {
     let next = AtomicUsize::new(0);
@@ -37,7 +37,7 @@ fn every_check_of_a_step_passes() {
     assert_eq!(failed.into_inner().expect("no panic"), [""; 0]);
 }
 
-/// The first step with the products of Hopper.
+/// The first step with Hopper's GEMMs.
 #[test]
 fn a_step_on_hopper_is_that_of_f32() {
     step::a_step_in_fp16_is_that_of_f32(&|seed| {
@@ -45,8 +45,8 @@ fn a_step_on_hopper_is_that_of_f32() {
     });
 }
 
-/// A batch that does not fit is refused with one that fits beside evaluations that take more than
-/// steps, and leaves what code and graphs take.
+/// A batch that does not fit is rejected with the largest one that fits together with evaluations
+/// that need more than steps, leaving memory for code and graphs.
 #[test]
 fn the_batch_that_is_advised_fits_with_its_evaluations() {
     const KEPT: usize = 1 << 30;

@@ -1,5 +1,5 @@
-//! Every command that README.md, CONTRIBUTING.md and `docs` show is one that the programs take: its
-//! options, presets, keys, files, tests and variables exist.
+//! Every command in README.md, CONTRIBUTING.md and `docs` is valid: its options, presets, keys,
+//! files, tests and variables exist.
 
 #[allow(dead_code)]
 #[path = "tidy/files.rs"]
@@ -16,10 +16,10 @@ use documents::check::{Checkout, unknown_keys};
 use documents::page::shown;
 use files::{File, root, tracked};
 
-/// Languages of blocks: `python/tests` runs Python, and `sh` holds commands.
+/// Languages of blocks: `python/tests` runs Python, and `sh` blocks are commands.
 const LANGUAGES: [&str; 5] = ["cpp\n", "python\n", "sh\n", "text\n", "toml\n"];
 
-/// The user's documents that hold commands; ARCHITECTURE.md and CHANGELOG.md have none.
+/// The user documents that contain commands; ARCHITECTURE.md and CHANGELOG.md have none.
 fn pages() -> Vec<File> {
     let is_page =
         |path: &str| matches!(path, "README.md" | "CONTRIBUTING.md") || path.starts_with("docs/");
@@ -27,7 +27,7 @@ fn pages() -> Vec<File> {
     tracked().into_iter().filter(is_page).map(without_others_keys).collect()
 }
 
-/// `docs/coming-from.md` without the first column of its tables, which holds other tools' keys.
+/// `docs/coming-from.md` without the first column of its tables, which has other tools' keys.
 fn without_others_keys(page: File) -> File {
     if page.path != "docs/coming-from.md" {
         return page;
@@ -63,7 +63,7 @@ fn every_command_of_the_documents_is_one_that_the_programs_take() {
     assert!(fenced.count() > 50, "the pages' commands are not found");
 }
 
-/// Figures and names that a page takes from the code.
+/// Figures and names that a page copies from the code.
 #[test]
 fn what_the_documents_take_from_the_code_is_there() {
     let read = |path: &str| fs::read_to_string(root().join(path)).expect("a file");

@@ -1,5 +1,5 @@
-//! `configs/launch/fetch-coco.sh` against a server on this machine: small files under COCO's names,
-//! fetched, resumed, refused, unpacked and prepared.
+//! `configs/launch/fetch-coco.sh` with a local server: small files under COCO's names, downloaded,
+//! resumed, rejected, unpacked and prepared.
 
 mod common;
 
@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use common::{Place, assert_has, good, said};
 
-/// The server's files, how often it hangs up after 200 bytes of the training images, and name and
-/// first byte of each request.
+/// The server's files, how often it disconnects after 200 bytes of the training images, and name
+/// and first byte of each request.
 struct Served {
     folder: PathBuf,
     hang_ups: usize,
@@ -26,7 +26,7 @@ fn serve(served: Arc<Mutex<Served>>) -> String {
     let address = listener.local_addr().expect("an address");
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            // A client may leave.
+            // A client may disconnect.
             let _ = answer(stream, &mut served.lock().unwrap_or_else(PoisonError::into_inner));
         }
     });
@@ -61,8 +61,8 @@ fn answer(mut stream: TcpStream, served: &mut Served) -> Result<()> {
     stream.write_all(if hangs_up { &rest[..200] } else { rest })
 }
 
-/// COCO's four files with three drawn images in each set, in a folder `served`; the sums of the
-/// zips in a file, that of the weights next to them, as their host publishes it.
+/// COCO's four files with three synthetic images per set, in a folder `served`; the sums of the
+/// zips in a file, that of the weights next to them, as published by their host.
 const SMALL_COCO: &str = "mkdir served annotations
 for set in train2017 val2017; do
     mv drawn/$set/annotations.json annotations/instances_$set.json
@@ -87,8 +87,8 @@ fn small_coco() -> (Place, Arc<Mutex<Served>>, String) {
     (place, served, mirror)
 }
 
-/// A file of another content is removed and named. Cut off in the middle of the training images as
-/// often as it tries, the script goes on in the next run where it was, and a last one fetches
+/// A file with other contents is removed and reported. Interrupted in the middle of the training
+/// images at each attempt, the script continues there in the next run, and a final one downloads
 /// nothing.
 #[test]
 fn what_was_cut_off_or_wrong_is_fetched_again_until_both_stores_are_made() {

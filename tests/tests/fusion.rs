@@ -1,4 +1,4 @@
-//! The fused step of R50-FPN at full size: which nodes are gone, and what they leave.
+//! The fused step of R50-FPN at full size: the removed nodes, and the remaining ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use engine::model::{ImageSize, ModelSpec, Part, SlotShape, training_program};
 use engine::runtime::imagined_addresses;
 use graph::exec::device::{Place, Prepared};
 
-/// The training step of 12 images of 800x1088, without some fusions.
+/// The training step with 12 images of 800x1088, without some fusions.
 fn step(off: &[Fused]) -> Prepared {
     let mut config = Config::load("torchvision_r50", &["train.batch_size=12".to_string()])
         .expect("the preset loads");
@@ -43,8 +43,8 @@ fn kernels(step: &Prepared) -> BTreeMap<&'static str, usize> {
     kernels
 }
 
-/// Backward passes over maps of backbone and FPN that do nothing but add and mask. One sum is left,
-/// of the coarsest output with what its subsampled map hands back: 6 MB.
+/// Backward passes over backbone and FPN maps that only add and mask. One sum is left, of the
+/// coarsest output with the gradient from its subsampled map: 6 MB.
 #[test]
 fn no_elementwise_pass_is_left_on_backbone_and_fpn() {
     let (plain, fused) = (step(&Fused::all()), step(&[]));
@@ -78,12 +78,12 @@ fn no_elementwise_pass_is_left_on_backbone_and_fpn() {
     assert!(after + 100 <= before && after <= 350, "{before} launches, {after} fused");
 }
 
-/// Bytes of the arena before there were fusions and third streams.
+/// Bytes of the arena before fusions and third streams were added.
 const BEFORE: usize = 5_960_000_000;
 
-/// Fusions take little memory: the scaled weights are there at the step's fullest moment, and the
-/// signs of activations a sixteenth of these. All together move more work off the main stream,
-/// where it holds on to its inputs.
+/// Fusions take little memory: the scaled weights are live at the step's peak, and the signs of
+/// activations take a sixteenth of them. All together move more work off the main stream, where it
+/// keeps its inputs alive.
 #[test]
 fn fusions_take_little_memory() {
     let bytes = |off: &[Fused]| step(off).plan.arena_bytes();

@@ -1,8 +1,9 @@
-//! Broken input of every kind that is read from files: whatever it holds, it is used or refused
-//! with an error; nothing panics, hangs, or takes memory without bound.
+//! Broken input of every kind that is read from files: it is used or rejected with an error;
+//! nothing panics, hangs, or takes unbounded memory.
 //!
-//! A second for each target by default; `ONEGRAPH_FUZZ_SECONDS` gives another time, and
-//! `ONEGRAPH_FUZZ_SEED` other inputs. Inputs that once failed are in `tests/fuzz` and tried first.
+//! One second per target by default; `ONEGRAPH_FUZZ_SECONDS` sets another time, and
+//! `ONEGRAPH_FUZZ_SEED` selects other inputs. Inputs that once failed are in `tests/fuzz` and tried
+//! first.
 
 mod common;
 mod fuzz {
@@ -29,7 +30,7 @@ use fuzz::folder::Folder;
 use fuzz::seeds;
 use fuzz::session::fuzz;
 
-/// The error in words, or nothing: what makes one outcome differ from another.
+/// The error in words, or nothing: distinguishes outcomes.
 fn outcome<T, E: std::fmt::Display>(result: Result<T, E>) -> String {
     result.err().map_or(String::new(), |error| error.to_string())
 }
@@ -81,7 +82,7 @@ fn broken_annotations() {
     );
 }
 
-/// A folder of one format in which one file is broken: read, and what is read is stored.
+/// A folder of one format with one broken file: read, and if that succeeds, stored.
 fn folders(target: &'static str, format: &str, file: &str) {
     let folder = Folder::new();
     let seeds = seeds::folder(format).into_iter().filter(|(name, _)| *name == file);
@@ -149,7 +150,7 @@ fn broken_masks() {
     folders("masks", "masks", "masks/a.png");
 }
 
-/// A mask of one object, whose name holds its category.
+/// A mask of one object, whose name contains its category.
 #[test]
 fn broken_object_masks() {
     folders("object_masks", "masks", "masks/b/ant_1.png");
@@ -239,7 +240,7 @@ fn broken_configs() {
     );
 }
 
-/// The files of a store, as its first byte counts them.
+/// The files of a store, selected by the first byte.
 const STORE_FILES: [&str; 10] = [
     "header.json",
     "images.bin",
@@ -253,9 +254,9 @@ const STORE_FILES: [&str; 10] = [
     "keypoints.bin",
 ];
 
-/// One file of a store is broken; its checksum is made true and the header sealed again, so that
-/// the checks behind them are reached. A broken header is sealed again in every second round of
-/// the first byte.
+/// One file of a store is broken; its checksum and the header's seal are updated, so that the
+/// checks after them are reached. The seal of a broken header is only updated in every second round
+/// of the first byte.
 #[test]
 fn broken_stores() {
     let folder = Folder::new();
@@ -266,7 +267,7 @@ fn broken_stores() {
         .expect("the seed is sound");
     let sound: Vec<Vec<u8>> =
         STORE_FILES.iter().map(|name| folder.read(&format!("made/{name}"))).collect();
-    // The header twice: the second keeps the seal it has.
+    // The header twice: the second one keeps its seal.
     let files = sound.iter().chain(sound.first());
     let seeds =
         files.enumerate().map(|(i, bytes)| [&[i as u8], bytes.as_slice()].concat()).collect();
@@ -315,7 +316,7 @@ fn sha256(bytes: &[u8]) -> String {
     hex::encode(Sha256::digest(bytes))
 }
 
-/// One file of a checkpoint is broken, and the checkpoint sealed again as a store is.
+/// One file of a checkpoint is broken, and its seal updated like a store's.
 #[test]
 fn broken_checkpoints() {
     let place = Place::new();
@@ -340,7 +341,7 @@ fn broken_checkpoints() {
             let which = usize::from(*first) % names.len();
             for (i, (name, own)) in names.iter().zip(&sound).enumerate() {
                 let own = if i == which { broken } else { own };
-                // Large files rarely change; writing them each time would be all that is done.
+                // Large files rarely change; writing them each time would dominate the time.
                 if i == which || small(own) || !folder.join(&format!("c/{name}")).exists() {
                     folder.write(&format!("c/{name}"), own);
                 }
@@ -360,7 +361,7 @@ fn broken_checkpoints() {
                 folder.write("c/checkpoint.json", &text);
             }
             let opened = checkpoint::open(&folder.join("c"));
-            // The next input finds it whole.
+            // The next input finds it intact.
             folder.write(&format!("c/{}", names[which]), &sound[which]);
             outcome(opened)
         },
@@ -372,19 +373,19 @@ fn broken_weights() {
     weights("weights", seeds::weights(), |_| ());
 }
 
-/// Python's pickles of arrays, by protocol.
+/// Python pickles with arrays, by protocol.
 #[test]
 fn broken_pickles() {
     weights("pickle", seeds::pickles(), |_| ());
 }
 
-/// Archives of PyTorch, with true checksums, and its older form.
+/// PyTorch archives, with valid checksums, and the older format.
 #[test]
 fn broken_torch_files() {
     weights("torch", seeds::torch_files(), seeds::fix_zip);
 }
 
-/// Opens files of weights, and fills a model with what they hold.
+/// Opens weights files, and loads them into a model.
 fn weights(target: &'static str, seeds: Vec<Vec<u8>>, fix: fn(&mut [u8])) {
     let folder = Folder::new();
     let config = Config::load("micro", &[]).expect("a preset");

@@ -1,4 +1,5 @@
-//! `tools/gpu.sh` and the checks that it runs, on the test driver; and the scripts of baselines.
+//! `tools/gpu.sh` and the checks that it runs, on the emulated driver; and the scripts of
+//! baselines.
 
 mod common;
 
@@ -15,7 +16,7 @@ use common::{Place, Said, said};
 use rustix::process::{Pid, Signal, kill_process};
 
 const CHECKS: &str = env!("CARGO_BIN_EXE_gpu-checks");
-/// Stands for onegraph, and leaves weights that depend on the run's name.
+/// A stub of onegraph that writes weights depending on the run's name.
 const PARTS: &str = r#"#!/bin/sh
 name=$(echo "$*" | sed 's/.*train.name=\([a-z]*\).*/\1/')
 mkdir -p runs/$name/checkpoints/1
@@ -31,14 +32,14 @@ fn program(place: &Place, name: &str, text: &str) {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a file of ours");
 }
 
-/// The script in a folder as it is packed, with the commands of this build and quick stages.
+/// The script in a packed folder, with the commands of this build and short stages.
 fn script(place: &Place, arguments: &[&str]) -> Command {
     let onegraph = env!("CARGO_BIN_EXE_onegraph-under-test");
     let bench = env!("CARGO_BIN_EXE_bench-under-test");
     fs::create_dir_all(place.join("gpu/bin")).expect("a folder");
     fs::copy(tools().join("gpu.sh"), place.join("gpu/gpu.sh")).expect("a copy");
     for (name, path) in [("onegraph", onegraph), ("bench", bench), ("gpu-checks", CHECKS)] {
-        // A test may have put its own there.
+        // A test may already have created its own.
         let _ = symlink(path, place.join("gpu/bin").join(name));
     }
     let mut command = Command::new(place.join("gpu/gpu.sh"));
@@ -46,7 +47,7 @@ fn script(place: &Place, arguments: &[&str]) -> Command {
     command
 }
 
-/// The result of each stage in the table, and its last words.
+/// The result of each stage in the table, and its message.
 fn rows(said: &Said) -> BTreeMap<&str, (&str, &str)> {
     said.out.lines().skip(1).filter_map(row).collect()
 }
@@ -78,7 +79,7 @@ fn every_stage_passes_on_the_test_driver() {
     assert!(findings.lines().all(|line| line.starts_with("leak: ")), "{findings}");
 }
 
-/// No GPU, a module that does not load, runs of two ranks that part, and no time left.
+/// No GPU, a module that does not load, runs of two ranks that diverge, and no time left.
 #[test]
 fn a_stage_that_fails_is_a_row_of_the_table_and_the_others_run() {
     let place = Place::new();
@@ -109,7 +110,7 @@ fn a_stage_that_fails_is_a_row_of_the_table_and_the_others_run() {
     assert_eq!(rows(&late)["bench-ops"], ("SKIPPED", "no time is left for it"));
 }
 
-/// A stage that never ends is ended at its limit, and with the script.
+/// A stage that never ends is killed at its limit, and when the script ends.
 #[test]
 fn a_stage_that_hangs_is_ended() {
     let place = Place::new();
@@ -131,7 +132,8 @@ fn a_stage_that_hangs_is_ended() {
     assert!(log().contains("\nstage ") && place.join("late.tar.gz").is_file(), "{}", log());
 }
 
-/// A missing tool, and one that the machine refuses, is no failure: NCCL, counters, the sanitizer.
+/// A missing tool, or one that the machine does not allow, is not a failure: NCCL, counters, the
+/// sanitizer.
 #[test]
 fn what_a_machine_refuses_is_skipped() {
     let gpus = Gpus::new("H100");
@@ -157,8 +159,8 @@ fn what_a_machine_refuses_is_skipped() {
     assert_eq!((said.code, rows(&said).len()), (1, 9), "{}", said.out);
 }
 
-/// One launch faults, so that its device is lost, and one kernel never ends: all that does not need
-/// them is run all the same.
+/// One launch faults, so that its device is lost, and one kernel never ends: everything that does
+/// not depend on them still runs.
 #[test]
 fn a_fault_and_a_hang_are_named_and_the_rest_runs() {
     let gpus = Gpus::new("H100");
@@ -177,7 +179,7 @@ fn a_fault_and_a_hang_are_named_and_the_rest_runs() {
     assert!(passed > 500 && not_run > 0 && passed + failed.len() + not_run == all, "{end}");
 }
 
-/// Folders of a user's are left alone, and the kernels that ncu is asked for exist.
+/// User folders are left unchanged, and the kernels profiled with ncu exist.
 #[test]
 fn the_script_is_sound() {
     let place = Place::new();
@@ -199,7 +201,7 @@ fn the_script_is_sound() {
     assert!(unknown.is_empty(), "{unknown:?}");
 }
 
-/// The peers' scripts that are ours say what they miss, or run in small where PyTorch is there.
+/// Our baseline scripts print what is missing, or run at a small size if PyTorch is installed.
 #[test]
 fn the_peers_are_sound() {
     let scripts = tools().join("peers");

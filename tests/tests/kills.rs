@@ -1,8 +1,8 @@
-//! `kill -9` at random moments of every phase: drawing, preparing, training, saving, evaluating.
-//! A command that is started again ends with the same bits.
+//! `kill -9` at random moments of every phase: generating, preparing, training, saving, evaluating.
+//! A restarted command ends with bit-identical results.
 //!
 //! The suite kills a few times; `ONEGRAPH_KILLS=100 cargo test --release -p tests --test kills --
-//! --nocapture` kills more often, and prints a line for each.
+//! --nocapture` kills more often, and prints one line each.
 
 mod common;
 
@@ -16,7 +16,7 @@ const RUN: &str = "--set train.steps=40 --set train.eval_every_steps=10 \
                    --set train.checkpoint_every_steps=3 --set data.synthetic.train_images=60";
 const PREP: &str = "prep --synthetic shapes --count 300 --size 64 --out set";
 
-/// Numbers of a fixed sequence, 0 to 1.
+/// A fixed sequence of numbers, 0 to 1.
 struct Moments(u64);
 
 impl Moments {
@@ -42,8 +42,8 @@ fn kill_after(place: &Place, command: &str, moment: Duration) -> bool {
     was_running
 }
 
-/// Path and contents of every file under a folder, sorted; not the two files of a store that record
-/// when its images were written.
+/// Path and contents of every file under a folder, sorted; without the two files of a store that
+/// record the times of its images.
 fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_path_buf()];

@@ -1,5 +1,5 @@
-//! The scripts for many processes, jobs and data, with programs in place of onegraph, srun and
-//! scontrol that print their arguments and variables.
+//! The scripts for many processes, jobs and data, with stubs of onegraph, srun and scontrol that
+//! print their arguments and variables.
 
 mod common;
 
@@ -16,7 +16,8 @@ use common::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Tells its rank and arguments, one a line; with a file `hold` it waits to be asked to leave.
+/// Prints its rank and arguments, one per line; if a file `hold` exists it waits for a request to
+/// stop.
 const STAND_IN: &str = r#"#!/usr/bin/env bash
 rank=${OMPI_COMM_WORLD_RANK:-${RANK:-none}}
 trap 'exit 6' USR1
@@ -41,7 +42,7 @@ fn program(place: &Place, name: &str, text: &str) -> PathBuf {
     path
 }
 
-/// The script in this folder, with the stand-in.
+/// The script in this folder, with the stub.
 fn script(place: &Place, name: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Command {
     let mut command = Command::new(scripts().join(name));
     command.args(arguments).current_dir(place.path()).stdin(Stdio::null());
@@ -50,12 +51,12 @@ fn script(place: &Place, name: &str, arguments: &[&str], variables: &[(&str, &st
     command
         .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
         .env("OMPI_MCA_rmaps_base_oversubscribe", "1");
-    // mpirun ends twice this after a rank has failed.
+    // mpirun takes twice this to end after a rank has failed.
     command.env("OMPI_MCA_odls_base_sigkill_timeout", "1").envs(variables.iter().copied());
     command
 }
 
-/// Runs the script, which ends with this code; `tells` are files, or `err`, and what they hold.
+/// Runs the script, which ends with this code; `tells` are files, or `err`, and their contents.
 fn ends(command: &mut Command, place: &Place, code: i32, tells: &[(&str, &str)]) -> Said {
     let said = said(command);
     assert_eq!(said.code, code, "{command:?}\n{}{}", said.out, said.err);
@@ -66,7 +67,7 @@ fn ends(command: &mut Command, place: &Place, code: i32, tells: &[(&str, &str)])
     said
 }
 
-/// Asks a script whose ranks have all begun to end: they save and leave.
+/// Requests a script whose ranks have all started to stop: they save and exit.
 fn is_interrupted(command: &Command, place: &Place, ranks: [usize; 2]) {
     place.write("hold", "");
     let quiet = with_default_signals(command).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
@@ -124,10 +125,10 @@ fn mpirun_starts_ranks_with_their_arguments_and_asks_them_to_leave() {
     let trains = "\n<train><my config.toml><--set><train.name=\"a b\">\n";
     let tells = [("said.0", "rank 0 of 2\n"), ("said.1", "rank 1 of 2\n"), ("said.1", trains)];
     run(&["-n", "2", "my config.toml", "--set", "train.name=\"a b\""], &[], 0, &tells);
-    // After `--`, any command; mpirun gives the rank's own code.
+    // After `--`, any command; mpirun returns the rank's own code.
     let timed = ["-n", "2", "--", "mlperf", "run", "a b", "--out=c"];
     run(&timed, &[("FAILS", "1")], 8, &[("said.1", "\n<mlperf><run><a b><--out=c>\n")]);
-    // A host file of Kubeflow's, with this host's name.
+    // Kubeflow's host file, with this host's name.
     place.write("hostfile", "localhost slots=3\n");
     let hosts = [("OMPI_MCA_orte_default_hostfile", "hostfile")];
     run(&["x"], &hosts, 0, &[("said.2", "rank 2 of 3\n")]);
@@ -156,7 +157,7 @@ fn two_hosts_have_names_and_addresses_of_their_own() {
     assert!(failed.out.ends_with("exit codes of the ranks: 0 8\n"), "{}", failed.out);
 }
 
-/// A job whose ranks saved or were lost is queued again, if it can continue; others are not.
+/// A job whose ranks saved or were lost is requeued, if it can continue; others are not.
 #[test]
 fn a_slurm_job_whose_ranks_saved_or_were_lost_is_queued_again() {
     let place = Place::new();
@@ -188,7 +189,7 @@ fn a_slurm_job_whose_ranks_saved_or_were_lost_is_queued_again() {
     }
 }
 
-/// A job on the second of two hosts; then what an endpoint serves of the weights that one leaves.
+/// A job on the second of two hosts; then an endpoint that serves its weights.
 #[test]
 fn sagemaker_starts_the_ranks_of_its_host_and_serves_their_weights() {
     if is_missing("jq") {
@@ -221,7 +222,7 @@ fn sagemaker_starts_the_ranks_of_its_host_and_serves_their_weights() {
     is_interrupted(&job(&place, ""), &place, [2, 3]);
     assert!(!place.join("ml/output/failure").exists(), "an interruption is no failure");
 
-    // Without SageMaker's files, what its toolkit has set.
+    // Without SageMaker's files, the variables of its toolkit.
     let place = Place::new();
     let toolkit = [
         ("SM_HOSTS", r#"["algo-1"]"#),
@@ -248,8 +249,8 @@ fn sagemaker_starts_the_ranks_of_its_host_and_serves_their_weights() {
     ends(&mut serve, &place, 0, &[("said.none", &words)]);
 }
 
-/// The config of SageMaker's job is a preset, its other parameters are keys, and paths are those of
-/// its channels.
+/// The config of SageMaker's job is a preset, its other parameters are keys, and paths are its
+/// channels.
 #[test]
 fn the_example_of_a_job_names_what_there_is() {
     let text = fs::read_to_string(scripts().join("sagemaker/training-job.json")).expect("a job");

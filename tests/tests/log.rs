@@ -1,4 +1,4 @@
-//! `ONEGRAPH_LOG`: a run prints its decisions if asked, and nothing otherwise.
+//! `ONEGRAPH_LOG`: a run prints its decisions on request, and nothing otherwise.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! The head of one's own of `engine/examples/own_head.rs`: it trains, resumes, is evaluated, and
-//! predicts, in a process of its own, as heads are registered for a process.
+//! The custom head of `engine/examples/own_head.rs`: it trains, resumes, is evaluated, and
+//! predicts, in a separate process, as heads are registered per process.
 
 // The test is a program with the head, which starts itself with a command of `onegraph`.
 #[allow(dead_code)]
@@ -61,7 +61,7 @@ fn a_head_of_ones_own_trains_and_predicts() -> Result<(), Box<dyn Error>> {
     if losses.len() != 300 || last > 0.6 * first {
         return Err(format!("{} losses, {first} to {last}", losses.len()).into());
     }
-    // Half of a box would be the error of a head that is not trained, or paired with any object.
+    // Half of a box would be the error of an untrained head, or of one paired with random objects.
     let scored = "eval --run runs/micro --set eval.draw_images=0 --set eval.train_set=true";
     let scores = run(folder, scored)?;
     let error = scores.lines().find_map(|line| line.strip_prefix("extremes_error "));

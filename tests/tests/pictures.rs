@@ -1,6 +1,6 @@
-//! Pictures: those that `onegraph inspect --svg` draws, and those of the documents: of programs,
-//! which are drawn here and compared with `docs/pictures`, and of kernels and slots, which must
-//! show what the sources do.
+//! Pictures: those drawn by `onegraph inspect --svg`, and those in the documents: of programs,
+//! which are generated here and compared with `docs/pictures`, and of kernels and slots, which must
+//! match the sources.
 //!
 //! `ONEGRAPH_PICTURES=write` overwrites the pictures of programs instead of comparing.
 
@@ -14,14 +14,14 @@ use common::Place;
 use engine::picture::WIDTH;
 use roxmltree::{Document, Node};
 
-/// The folder of pictures that documents show.
+/// The folder of the documents' pictures.
 const FOLDER: &str = "docs/pictures";
-/// Pictures of programs there, and what `onegraph inspect` is asked for each.
+/// Pictures of programs there, and the arguments of `onegraph inspect` for each.
 const PROGRAMS: [(&str, &str); 2] = [
     ("plan.svg", "plan torchvision_r50 --device cuda --set train.batch_size=12"),
     ("program.svg", "program torchvision_r50 --device cuda --set train.batch_size=12"),
 ];
-/// Pictures whose content is checked, with lines of the sources that they show.
+/// Pictures whose content is checked, with the source lines that they show.
 const CHECKED: [(&str, &str, &str); 15] = [
     ("slots.svg", FEED, "const SLOTS_AHEAD: usize = 3;"),
     ("slots.svg", FEED, "const SLOTS_IN_FLIGHT: usize = 2;"),
@@ -44,9 +44,9 @@ const RING: &str = "engine/src/model/ring.rs";
 const EXECUTOR: &str = "graph/src/exec/device/mod.rs";
 const TILE: &str = "kernels/src/cuda/gemm/tile.cuh";
 const LOOP: &str = "kernels/src/cuda/gemm/multiply.cuh";
-/// Smallest letters that a person reads in a browser, pixels.
+/// Smallest legible font size in a browser, pixels.
 const LEGIBLE: f64 = 11.0;
-/// The error of an edge that is written with two decimals, pixels.
+/// The rounding error of coordinates with two decimals, pixels.
 const ROUNDING: f64 = 0.011;
 
 /// Position, size and class of a rectangle.
@@ -74,7 +74,7 @@ fn rectangle(node: &Node<'_, '_>) -> Rectangle {
     }
 }
 
-/// Well-formed, everything within the canvas, no letters that are too small.
+/// Well-formed, everything within the canvas, no text that is too small.
 fn check(name: &str, svg: &str) -> Vec<Rectangle> {
     let document = Document::parse(svg).unwrap_or_else(|e| panic!("{name}: {e}"));
     let height = number(&document.root_element(), "height");
@@ -114,7 +114,7 @@ fn checkout() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// A picture of the documents: its framed boxes by their labels, in the order of drawing.
+/// A picture in the documents: its framed boxes by their labels, in drawing order.
 fn boxes(name: &str) -> Vec<(String, Rectangle)> {
     let svg = fs::read_to_string(checkout().join(FOLDER).join(name)).expect("a picture");
     check(name, &svg);
@@ -125,7 +125,7 @@ fn boxes(name: &str) -> Vec<(String, Rectangle)> {
         let label = pair[1].text().unwrap_or_default();
         (label.to_string(), rectangle(&pair[0]))
     });
-    // Without the frame of the whole picture.
+    // Without the frame around the picture.
     labelled.skip(1).collect()
 }
 
@@ -172,7 +172,7 @@ fn the_sources_do_what_the_pictures_show() {
 }
 
 /// A batch keeps its slot until the host has read its row, an input buffer until its step ends, and
-/// one step runs at a time: nothing is overwritten before it was read.
+/// one step runs at a time: nothing is overwritten before it is read.
 #[test]
 fn slots_and_buffers_have_one_batch_at_a_time() {
     let boxes = boxes("slots.svg");
@@ -186,8 +186,8 @@ fn slots_and_buffers_have_one_batch_at_a_time() {
     }
 }
 
-/// A k-block is multiplied in its turn, its copy has begun three iterations before, and no stage
-/// has two owners.
+/// A k-block is multiplied in order, its copy has started three iterations before, and no stage has
+/// two owners.
 #[test]
 fn a_copy_has_three_iterations_and_no_stage_two_owners() {
     let boxes = boxes("stages.svg");
@@ -203,8 +203,8 @@ fn a_copy_has_three_iterations_and_no_stage_two_owners() {
     }
 }
 
-/// Each chunk `line:chunk` of the four grids lies where the kernels put it: eight groups of banks
-/// to a row. Crossed, a chunk of eight lines comes out of eight groups.
+/// Each chunk `line:chunk` of the four grids is where the kernels put it: eight bank groups per
+/// row. With swizzling, a chunk of eight rows comes from eight groups.
 #[test]
 fn chunks_lie_where_the_kernels_put_them() {
     let svg = fs::read_to_string(checkout().join(FOLDER).join("swizzle.svg")).expect("a picture");

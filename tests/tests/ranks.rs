@@ -1,4 +1,4 @@
-//! Steps of several ranks on devices, in the threads of one process: each rank has its part of a
+//! Steps with several ranks on devices, on threads of one process: each rank has its part of a
 //! step, and all have the same weights.
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ struct After {
     state: Vec<Tensor>,
 }
 
-/// Runs each rank in a thread with threads of its own for parallel loops, as processes have.
+/// Runs each rank on a thread with its own pool for parallel loops, like separate processes.
 fn in_threads<T: Send, R: Send>(of_ranks: Vec<T>, run: impl Fn(T) -> R + Sync + Send) -> Vec<R> {
     let run = &run;
     std::thread::scope(|scope| {
@@ -56,7 +56,7 @@ fn on_devices(run: &Run, count: usize, steps: u64, seed: u64) -> Vec<After> {
     in_threads(devices, |device| after(&mut trainer_on(run, device), steps))
 }
 
-/// The largest difference of a tensor of two states, over the tensor's largest value.
+/// The largest difference of a tensor between two states, relative to the tensor's largest value.
 fn distance(a: &After, b: &After) -> f32 {
     let of = |(a, b): (&Tensor, &Tensor)| {
         assert_eq!(a.0, b.0);
@@ -77,12 +77,12 @@ fn losses(after: &After) -> Vec<Vec<u32>> {
     after.records.iter().map(bits).collect()
 }
 
-/// Eighteen images leave a last batch of two in each epoch: one group of four holds images.
+/// Eighteen images leave a last batch of two in each epoch: only one group of four is non-empty.
 const TWENTY: [&str; 3] =
     ["train.batch_size=8", "train.images_per_group=2", "data.synthetic.train_images=18"];
 
-/// On devices the sum over ranks is of halves, so one rank and several agree up to rounding; ranks
-/// agree with one another in every bit, and so do two runs.
+/// On devices the all-reduce is in fp16, so one rank and several agree up to rounding; ranks are
+/// bit-identical to each other, and so are two runs.
 #[test]
 fn ranks_on_devices_make_the_step_of_one_device() {
     let set = [&TWENTY[..], &["solver.initial_loss_scale=1024"]].concat();
@@ -103,8 +103,8 @@ fn ranks_on_devices_make_the_step_of_one_device() {
     assert!(first[1].state == again[0].state, "two runs, in other orders of blocks and streams");
 }
 
-/// The sums over a group of one rank change nothing but the rounding of gradients to halves, also
-/// where images are missing from the batch: this data set has two for a batch of eight.
+/// All-reduces in a group of one rank only round gradients to fp16, also with missing images in the
+/// batch: this data set has two for a batch of eight.
 #[test]
 fn one_rank_that_sums_makes_the_step_of_one_that_does_not() {
     for images in ["data.synthetic.train_images=18", "data.synthetic.train_images=2"] {

@@ -1,10 +1,10 @@
-//! FLOPs and bytes of a step's matrix products, by what its kernels did: tensor-core products and
-//! bytes counted by the driver for tests, against what the ops' costs and the launches say.
+//! FLOPs and bytes of a step's GEMMs, from the counts of its kernels: MMAs and bytes counted by the
+//! emulated driver, compared with the ops' costs and the launches.
 //!
-//! A launch makes whole tiles of 16x8x16 products: its rows and columns are padded to tiles, and
-//! its reduction to k-blocks of 32. Both follow from the launch alone ([`Product`]), and the counts
-//! must be exactly those. So the FLOPs of `Op::cost` are a lower bound, and the padding is all that
-//! lies above it.
+//! A launch computes complete tiles of 16x8x16 MMAs: its rows and columns are padded to tiles, and
+//! its reduction to k-blocks of 32. Both follow only from the launch ([`Product`]), and the counts
+//! must match exactly. So the FLOPs of `Op::cost` are a lower bound, and the difference is only
+//! padding.
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ type CountedNode = tests::step::CountedNode<Counted>;
 
 /// FLOPs of one `mma.m16n8k16`.
 const MMA_FLOPS: u64 = 2 * 16 * 8 * 16;
-/// Values of the reduction in a k-block.
+/// Length of a k-block along the reduction.
 const DEPTH: u64 = 32;
-/// Halves in a copy of 16 bytes.
+/// fp16 values per 16-byte copy.
 const CHUNK: u64 = 8;
 const HALF_BYTES: u64 = 2;
 const FLOAT_BYTES: u64 = 4;
@@ -72,7 +72,7 @@ impl Conv {
         self.output[0] * self.output[1]
     }
 
-    /// Bytes of both operands of a kernel's product.
+    /// Bytes of both operands of a kernel's GEMM.
     fn operand_bytes(&self, kernel: &str) -> u64 {
         let x = self.images * self.input[0] * self.input[1] * self.channels;
         let g = self.images * self.positions() * self.filters;
@@ -85,12 +85,12 @@ impl Conv {
             }
     }
 
-    /// At capacity, as an op's cost has it.
+    /// At capacity, as in an op's cost.
     fn flops(&self) -> u64 {
         2 * self.images * self.positions() * self.filters * self.filter_len()
     }
 
-    /// Pairs of a position of an axis and a tap whose input lies inside.
+    /// Pairs of a position along an axis and a filter position whose input is inside.
     fn inside(&self, axis: usize) -> u64 {
         let lies = |p: u64, r: u64| {
             let at = p * self.stride + r;
@@ -100,7 +100,8 @@ impl Conv {
         (0..self.output[axis]).map(taps).sum()
     }
 
-    /// Taps and positions of a residue class of an axis, and the pairs whose output lies inside.
+    /// Filter positions and positions of a residue class along an axis, and the pairs whose output
+    /// is inside.
     fn class(&self, axis: usize, residue: u64) -> [u64; 3] {
         let (kernel, stride, pad) = (self.kernel[axis], self.stride, self.pad);
         let taps = kernel.saturating_sub(residue).div_ceil(stride);
@@ -116,21 +117,21 @@ impl Conv {
     }
 }
 
-/// One matrix product of a launch: a launch has several where a stride makes classes.
+/// One GEMM of a launch: a launch has several if a stride splits it into classes.
 #[derive(Debug, Clone, Copy)]
 struct Product {
     rows: u64,
     columns: u64,
-    /// Length of the sums, and in k-blocks.
+    /// Length of the reduction, and in k-blocks.
     k: u64,
     k_blocks: u64,
-    /// Values of both operands that hold data, as a tile's row, or column, reads them.
+    /// Valid values of both operands, as read by a row or column of tiles.
     left: u64,
     right: u64,
 }
 
 impl Product {
-    /// The products of a launch, with `images` images in use.
+    /// The GEMMs of a launch, with `images` valid images.
     fn of(launch: &Launch, conv: &Conv, images: u64) -> Vec<Self> {
         let aligned = !launch.kernel.ends_with("unaligned");
         let blocks = |taps: u64, channels: u64| match aligned {
@@ -185,13 +186,14 @@ impl Product {
         [self.rows.div_ceil(tile), self.columns.div_ceil(tile)]
     }
 
-    /// Tensor-core products: whole tiles and k-blocks.
+    /// MMAs: complete tiles and k-blocks.
     fn mma(&self, tile: u64) -> u64 {
         let [rows, columns] = self.tiles(tile);
         rows * columns * self.k_blocks * (tile / 16) * (tile / 8) * (DEPTH / 16)
     }
 
-    /// Products that make an RPN's outputs from whole tiles: columns of 16 as k, two output tiles.
+    /// MMAs that compute an RPN's outputs from complete tiles: columns of 16 as k, two output
+    /// tiles.
     fn rpn_mma(&self, tile: u64) -> u64 {
         let [rows, columns] = self.tiles(tile);
         rows * columns * (tile / 16) * (tile / 16) * 2
@@ -204,14 +206,14 @@ impl Product {
     }
 }
 
-/// Rows and columns of a kernel's tile, for one that multiplies.
+/// Rows and columns of a kernel's tile, if it has a GEMM.
 fn tile(launch: &Launch) -> Option<u64> {
     let sizes = [("_large", 128), ("_small", 64), ("_unaligned", 64)];
     sizes.into_iter().find(|(name, _)| launch.kernel.ends_with(name)).map(|(_, size)| size)
 }
 
-/// Bytes that a product stores: its output, of which rows without data are zeros, or those of
-/// every split's sums that hold data.
+/// Bytes that a GEMM stores: its output, including zero rows without data, or the valid part of
+/// every split's partial sums.
 fn stored_bytes(launch: &Launch, products: &[Product], conv: &Conv) -> u64 {
     let values: u64 = products.iter().map(|p| p.rows * p.columns).sum();
     let splits = u64::from(launch.grid[2]);
@@ -229,9 +231,9 @@ fn with_row_sums(launch: &Launch) -> bool {
     launch.kernel.contains("_bias_")
 }
 
-/// The 3x3 convolutions of an RPN's head, and its anchors of a cell: the kernel's `struct Levels`.
+/// The 3x3 convolutions of an RPN's head, and its anchors per cell: the kernel's `struct Levels`.
 fn rpn_levels(launch: &Launch) -> Option<(Vec<Conv>, u64)> {
-    /// Pointers to maps and outputs of eight levels, in words.
+    /// Pointers to maps and outputs for eight levels, in words.
     const POINTERS: usize = 3 * 8 * 2;
     let bytes = launch.args.iter().find_map(|arg| match arg {
         Arg::Struct { bytes, .. } if launch.kernel.starts_with("rpn_head") => Some(bytes),
@@ -250,7 +252,7 @@ fn rpn_levels(launch: &Launch) -> Option<(Vec<Conv>, u64)> {
     Some(((0..levels as usize).map(conv).collect(), anchors))
 }
 
-/// Holds the launch of an RPN's head to what follows from it.
+/// Checks the counts of an RPN head's launch against its tiles.
 fn check_rpn_head(
     node: &CountedNode,
     (convs, anchors): &(Vec<Conv>, u64),
@@ -271,7 +273,7 @@ fn check_rpn_head(
     assert_eq!(stored, sum(&|p| p.rows * 5 * anchors * HALF_BYTES), "bytes stored");
 }
 
-/// Holds a launch that multiplies to what follows from it; true if images were missing.
+/// Checks the counts of a GEMM launch against its tiles; true if images were missing.
 fn check(node: &CountedNode, (launch, counted): &(Launch, Counted), tile: u64) -> bool {
     let name = &node.name;
     let conv = Conv::of(launch).unwrap_or_else(|| panic!("{name}: no sizes in {launch:?}"));
@@ -290,7 +292,7 @@ fn check(node: &CountedNode, (launch, counted): &(Launch, Counted), tile: u64) -
     if !launch.kernel.ends_with("unaligned") {
         assert_eq!(read, sum(&|p| p.copied_bytes(tile)), "{name}: bytes copied of {products:?}");
     }
-    // The cost is in floats, and has the tensors of the epilogue too.
+    // The cost is in fp32, and includes the epilogue's tensors.
     let operands = conv.operand_bytes(launch.kernel);
     assert!(node.cost.bytes >= operands / HALF_BYTES * FLOAT_BYTES, "{name}: the cost's bytes");
     let reads_all =
@@ -314,18 +316,18 @@ fn check_node(node: &CountedNode) -> bool {
         }
         None => check(node, product, tile),
     };
-    // With splits the last launch stores the output.
+    // With split-k the last launch stores the output.
     let last = node.launches.last().unwrap_or(product);
     let stored = last.1.requests(Operation::StoreGlobal).bytes;
     assert_eq!(stored, node.output_bytes, "{}: bytes of the output", node.name);
     is_partial
 }
 
-/// Every product of a step has the tensor-core products and bytes of its tiles, never fewer than
-/// the FLOPs of its cost and the bytes of its output.
+/// Every GEMM of a step has the MMAs and bytes of its tiles, never fewer than the FLOPs of its cost
+/// and the bytes of its output.
 #[test]
 fn products_of_a_step_do_what_their_costs_say() {
-    // More positives than the images have: products of the mask head stop at a count.
+    // More positives than the images have: GEMMs of the mask head stop at a count.
     let set = ["model.roi.batch_size_per_image=64".to_string()];
     let config = Config::load("micro", &set).expect("the preset loads");
     let gpu = TestGpu::new("A100 COUNT=1");

@@ -1,10 +1,10 @@
-//! Requests of the matrix products to shared and global memory: bank conflicts and sectors, counted
-//! by the driver for tests and held to a record.
+//! Shared and global memory requests of the GEMMs: bank conflicts and sectors, counted by the
+//! emulated driver and compared with a record.
 //!
-//! The rules are those of `emulator/src/exec/counts.rs`: 32 banks of 4 bytes, a request of
-//! 16 bytes a lane served in quarters of a warp, of 8 bytes in halves; 32-byte sectors. A ratio of
-//! 1 is the least that could be: no bank is asked for two words in a pass, and sectors are used as
-//! a whole. Not verified on hardware.
+//! The rules are in `emulator/src/exec/counts.rs`: 32 banks of 4 bytes, a request with 16 bytes per
+//! lane served in quarter warps, with 8 bytes in half warps; 32-byte sectors. A ratio of 1 is the
+//! minimum: no bank is requested for two words in a pass, and sectors are fully used. Not verified
+//! on hardware.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,10 +22,10 @@ use kernels::signs::signs_of;
 use kernels::{Finish, OpRef, Role, TensorDesc};
 use test_gpu::{Counted, Operation, TestGpu};
 
-/// A 3x3 on a map of 16x16: whole tiles, with padding at the edges.
+/// A 3x3 on a map of 16x16: complete tiles, with padding at the edges.
 const SIDE: usize = 16;
 
-/// The operations of a product, in the order of a row of [`RECORD`].
+/// The operations of a GEMM, in the order of a row of [`RECORD`].
 const OPERATIONS: [Operation; 7] = [
     Operation::Ldmatrix,
     Operation::CopyToShared,
@@ -36,12 +36,13 @@ const OPERATIONS: [Operation; 7] = [
     Operation::StoreGlobal,
 ];
 
-/// Units over the least for each kernel and operation; 0 where there are no such requests.
+/// Units relative to the minimum for each kernel and operation; 0 if there are no such requests.
 ///
 /// A chunk of eight floats is two vectors of four, each half of a sector, so that a request for
-/// floats touches twice the sectors that would do: in outputs and partial sums of fp32, in scale
-/// and bias. Signs are whole sectors in large tiles; a warp of a small one has half of each. In the
-/// small tiles of the gradient of weights the compiler reads a thread's eight sums in six loads.
+/// floats touches twice the minimum number of sectors: in outputs and partial sums in fp32, in
+/// scale and bias. Signs are complete sectors in large tiles; a warp of a small one has half of
+/// each. In the small tiles of weight gradients the compiler reads a thread's eight accumulators in
+/// six loads.
 const RECORD: [(&str, [f64; 7]); 10] = [
     ("conv2d_f16_large", [1.0, 1.0, 1.0, 2.0, 1.0, 1.059, 1.0]),
     ("conv2d_f16_small", [1.0, 1.0, 1.0, 2.0, 1.0, 1.111, 1.059]),
@@ -55,7 +56,7 @@ const RECORD: [(&str, [f64; 7]); 10] = [
     ("conv2d_grad_weight_f16_small", [1.0, 1.0, 1.0, 5.5, 1.0, 1.0, 2.0]),
 ];
 
-/// Inputs of normal values, each of a seed of its own.
+/// Normally distributed inputs, each with its own seed.
 fn values(descs: &[(Role, &[usize])]) -> Vec<HostTensor> {
     let of = |(seed, (role, shape)): (u32, &(Role, &[usize]))| normal(*role, shape, seed, 0.1);
     (0..).zip(descs).map(of).collect()
@@ -97,8 +98,8 @@ fn passes(channels: usize) -> [(OpRef, Vec<HostTensor>); 3] {
     ]
 }
 
-/// The launches of an op on a GPU of so many multiprocessors: one that few tiles fill has large
-/// ones.
+/// The launches of an op on a GPU with this many multiprocessors: if few tiles fill it, they are
+/// large.
 fn launches(op: &OpRef, inputs: &[HostTensor], multiprocessors: usize) -> Vec<Counted> {
     let gpu = TestGpu::new(&format!("A100:{multiprocessors} COUNT=1"));
     let device = gpu.open();
@@ -109,10 +110,10 @@ fn launches(op: &OpRef, inputs: &[HostTensor], multiprocessors: usize) -> Vec<Co
     gpu.take_counted()
 }
 
-/// Every kernel asks for no more than is recorded; where it asks for less, that is to be recorded.
+/// Every kernel requests no more than recorded; if it requests less, the record must be updated.
 #[test]
 fn products_ask_no_more_of_memory_than_is_recorded() {
-    // Large tiles, small ones, and small ones whose reduction is split.
+    // Large tiles, small ones, and small ones with split-k.
     let settings = [(128, 1), (64, 1), (128, 108)];
     let of_setting = |(channels, multiprocessors)| {
         let launches_of =

@@ -14,9 +14,9 @@ import statistics
 import sys
 import time
 
-# About half a millisecond, more than the host takes to queue a run.
+# About half a millisecond, more than the host needs to queue a run.
 LEAD_CYCLES = 1_000_000
-# An idle GPU takes a while to raise its clocks.
+# An idle GPU needs time to raise its clocks.
 WARM_SECONDS = 0.2
 
 
@@ -47,13 +47,13 @@ def median_ms(torch, device, run, repeats, until):
         while time.time() < warm:
             run()
             torch.cuda.synchronize()
-    # Not of PyTorch's documented interface: where it is gone, short runs seem longer than they are.
+    # Not in PyTorch's documented API: without it, short runs appear longer than they are.
     lead = getattr(torch.cuda, "_sleep", lambda cycles: None)
     times = []
     for _ in range(repeats):
         if device == "cuda":
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            # Keeps the GPU busy while the host queues the run: it would be timed waiting for it.
+            # Keeps the GPU busy while the host queues the run: otherwise queueing would be timed.
             lead(LEAD_CYCLES)
             begin.record()
             run()
@@ -92,7 +92,7 @@ def main():
     except ImportError:
         print("SKIPPED: no PyTorch")
         return 0
-    # Loading PyTorch for the first time may take longer than all that is measured.
+    # Loading PyTorch for the first time may take longer than all measurements.
     until = time.time() + args.budget
     if args.device == "cuda" and not torch.cuda.is_available():
         print("SKIPPED: PyTorch finds no GPU")
@@ -108,7 +108,7 @@ def main():
         print(f"{what}: {rate:.1f} {unit}, {ms:.3f} ms", flush=True)
         write(args.json, value)
 
-    # A CPU has no product in fp16 to speak of.
+    # CPUs have no fast fp16 GEMM.
     half = torch.float16 if args.device == "cuda" else torch.float32
     word = "fp16" if args.device == "cuda" else "fp32"
     sizes = [64] if args.tiny else [8192, 4096]

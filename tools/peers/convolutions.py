@@ -15,7 +15,7 @@ import statistics
 import sys
 import time
 
-# About half a millisecond, more than the host takes to queue a run.
+# About half a millisecond, more than the host needs to queue a run.
 LEAD_CYCLES = 1_000_000
 
 
@@ -90,13 +90,13 @@ def runs(torch, device, shape):
 def median_ms(torch, device, run, repeats):
     for _ in range(3):
         run()
-    # Not of PyTorch's documented interface: where it is gone, short runs seem longer than they are.
+    # Not in PyTorch's documented API: without it, short runs appear longer than they are.
     lead = getattr(torch.cuda, "_sleep", lambda cycles: None)
     times = []
     for _ in range(repeats):
         if device == "cuda":
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            # Keeps the GPU busy while the host queues the run: it would be timed waiting for it.
+            # Keeps the GPU busy while the host queues the run: otherwise queueing would be timed.
             lead(LEAD_CYCLES)
             begin.record()
             run()

@@ -41,11 +41,11 @@ def make_model(args, torch):
     from torchvision.ops import FrozenBatchNorm2d
 
     torch.manual_seed(0)
-    # maskrcnn_resnet50_fpn as it is with published weights: frozen norms.
+    # maskrcnn_resnet50_fpn as with published weights: frozen norms.
     body = resnet50(weights=None, norm_layer=FrozenBatchNorm2d)
     for name, module in body.named_modules():
         if isinstance(module, FrozenBatchNorm2d):
-            # Activations that random weights do not let grow out of fp16.
+            # Keeps activations of random weights within fp16.
             module.weight.fill_(0.3 if name.endswith("bn3") else 0.8)
     height, width = (int(side) for side in args.padded.split("x"))
     return MaskRCNN(
@@ -142,7 +142,7 @@ def main():
     try:
         import torch
         import torchvision
-    except Exception as fault:  # a package that is broken is as good as none
+    except Exception as fault:  # a broken package is treated as missing
         print("SKIPPED: torchvision cannot be imported: %s" % str(fault).splitlines()[0])
         return 0
     wanted = args.device
@@ -174,7 +174,7 @@ def main():
             print("SKIPPED for want of time: %s, batch %d" % (variant, batch), flush=True)
             continue
         try:
-            # What is left is shared by the cases to come.
+            # The remaining time is shared by the remaining cases.
             case = peer.run(variant, batch, paste, left / (len(cases) - i))
             report["cases"].append(case)
             print(
@@ -183,7 +183,7 @@ def main():
                 "detections an image" % case,
                 flush=True,
             )
-        except Exception as fault:  # out of memory, or a type that an operator lacks
+        except Exception as fault:  # out of memory, or an unsupported type of an operator
             why = "%s, batch %d: %s" % (variant, batch, str(fault).splitlines()[0])
             report["failed"].append(why)
             print("FAILED " + why, flush=True)

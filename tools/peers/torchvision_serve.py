@@ -29,7 +29,7 @@ from PIL import Image
 from pycocotools import mask as coco
 
 IMAGES, ROUNDS, SCALE = 8, 5, 15
-# Of the classifier's 91 rows these are no category of COCO's, and `serve` leaves their objects out.
+# Rows of the classifier's 91 that are not COCO categories; `serve` ignores their objects.
 NO_CATEGORY = [12, 26, 29, 30, 45, 66, 68, 69, 71, 83]
 
 

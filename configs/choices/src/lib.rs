@@ -1,4 +1,4 @@
-//! Choices that a config states and ops or data follow: one definition of each, and its words.
+//! Choices in a config that ops or data depend on: one definition of each, and its words.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! One step on the driver for tests, its matrix products counted.
+//! One step on the emulated driver, with its GEMMs counted.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use kernels::{Cost, DType, Precision};
 use super::folder;
 use super::program::{Changes, OnDevice, SQUARE, build, images, inputs};
 
-/// A node that multiplies matrices, and what its launches did in a step.
+/// A node with a GEMM, and the counts of its launches in a step.
 #[derive(Debug)]
 pub struct CountedNode<T> {
     /// The name in reports.
@@ -20,14 +20,14 @@ pub struct CountedNode<T> {
     pub cost: Cost,
     /// Bytes of its outputs on the device.
     pub output_bytes: u64,
-    /// Images that held data, if the op counts them.
+    /// Number of valid images, if the op counts them.
     pub images: Option<u64>,
-    /// Its launches, in the order of the op's list.
+    /// Its launches, in the op's order.
     pub launches: Vec<(Launch, T)>,
 }
 
-/// The products of one step of a config, on drawn images of 64x64.
-/// `take` takes what the device has counted, launch by launch; `is_of` finds a launch.
+/// The GEMMs of one step of a config, on synthetic images of 64x64. `take` takes the device's
+/// counts, launch by launch; `is_of` finds a launch.
 pub fn counted_products<T>(
     config: &Config,
     device: Arc<dyn Device>,
@@ -70,7 +70,7 @@ pub fn counted_products<T>(
     products.collect()
 }
 
-/// Keeps the count of images of each product, to be read after the step.
+/// Outputs the image count of each GEMM, to be read after the step.
 fn keep_counts(program: &mut Program) {
     for (index, node) in program.nodes().to_vec().iter().enumerate() {
         if let (true, Some(count)) = (node.op.traits().on_tensor_cores, count_of(program, node)) {
@@ -83,7 +83,7 @@ fn count_name(node: usize) -> String {
     format!("count of node {node}")
 }
 
-/// The input of a product that says how many images hold data: the only one of integers.
+/// The input of a GEMM with the number of valid images: the only integer input.
 fn count_of(program: &Program, node: &Node) -> Option<graph::TensorId> {
     let is_count =
         |t: &&graph::TensorId| program.desc(**t).role.gpu_dtype(Precision::Fp16) == DType::I32;

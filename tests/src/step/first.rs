@@ -1,4 +1,4 @@
-//! Single steps: the values of the first one, and two padded shapes in turn.
+//! Single steps: the values of the first one, and two alternating padded shapes.
 
 use engine::model::ImageSize;
 use kernels::cpu::HostTensor;
@@ -12,17 +12,17 @@ use super::{Open, folder, norm, relative};
 const PROPOSALS: [&str; 3] = ["proposals", "proposal_anchor_idx", "proposal_counts"];
 
 /// The first step: the same anchors are sampled, the same RoIs from the same proposals, and losses
-/// and gradients are those of f32 within what fp16 costs.
+/// and gradients equal f32's up to the rounding of fp16.
 pub fn a_step_in_fp16_is_that_of_f32(open: &Open) {
     first_step(open, &["model.roi.canonical_size=20"], IN_FP16);
 }
 
-/// The first step in fp32, where only the order of sums differs.
+/// The first step in fp32, where only the summation order differs.
 pub(super) fn a_step_in_fp32_is_that_of_the_cpu(open: &Open) {
     first_step(open, &["model.roi.canonical_size=20", "train.precision=fp32"], IN_FP32);
 }
 
-/// The same of a ResNet, whose convolutions scale by its frozen norms and stride.
+/// The same for a ResNet, whose convolutions scale by its frozen norms and have strides.
 pub(super) fn a_step_of_a_resnet_in_fp32_is_that_of_the_cpu(open: &Open) {
     let resnet = [
         "model.roi.canonical_size=20",
@@ -43,7 +43,7 @@ pub(super) fn a_step_in_tf32_is_that_of_the_cpu(open: &Open) {
     first_step(open, &["model.roi.canonical_size=20", "train.precision=tf32"], IN_TF32);
 }
 
-/// The first step with this norm behind the convolutions of pyramid and heads, in fp16 and in fp32.
+/// The first step with this norm after the convolutions of pyramid and heads, in fp16 and in fp32.
 pub(super) fn a_step_of_new_heads_is_that_of_f32(open: &Open, norm: &str) {
     let heads = new_heads(norm);
     for (precision, bounds) in [("fp16", IN_FP16), ("fp32", NEW_HEADS_IN_FP32)] {
@@ -60,8 +60,8 @@ pub(super) fn a_step_in_fp32_is_that_of_f32(open: &Open, set: &[&str]) {
     first_step(open, &[set, &in_fp32].concat(), NEW_HEADS_IN_FP32);
 }
 
-/// Three steps in fp32 and tf32: losses and the weights that they leave are those of the CPU, and
-/// the loss scale is 1.
+/// Three steps in fp32 and tf32: losses and the resulting weights equal the CPU's, and the loss
+/// scale is 1.
 pub(super) fn three_steps_in_floats_are_those_of_the_cpu(open: &Open) {
     for (precision, loss, weight) in [("fp32", 1e-5, 1e-5), ("tf32", 2e-3, 5e-3)] {
         let place = folder();
@@ -90,7 +90,7 @@ pub(super) fn three_steps_in_floats_are_those_of_the_cpu(open: &Open) {
         for name in &cpu.trained {
             let [got, want] = [state, &cpu.state].map(|s| s.get(name).expect("a weight").as_f32());
             let difference: Vec<f32> = got.iter().zip(want).map(|(g, w)| g - w).collect();
-            // Biases begin at 0, so that the norm of all that a step moves is the measure.
+            // Biases start at 0, so errors are measured relative to the norm of the whole update.
             apart = apart.max(norm(&difference) / norm(want).max(1e-2));
         }
         println!("three steps in {precision}: losses off {worst:.2e}, weights {apart:.2e}");
@@ -99,8 +99,8 @@ pub(super) fn three_steps_in_floats_are_those_of_the_cpu(open: &Open) {
     }
 }
 
-/// Bounds of a first step's errors: of its losses, the norm of all gradients, the norm of one, and
-/// its distance.
+/// Error bounds of a first step: its losses, the norm of all gradients, the norm of one, and its
+/// distance.
 #[derive(Clone, Copy)]
 struct Bounds {
     loss: f64,
@@ -111,14 +111,14 @@ struct Bounds {
 
 const IN_FP16: Bounds = Bounds { loss: 0.01, total: 0.03, norm: 0.10, apart: 0.25 };
 const IN_FP32: Bounds = Bounds { loss: 1e-6, total: 1e-6, norm: 1e-5, apart: 1e-5 };
-/// The last bit of the weights moves a gradient of the new heads by up to 1.0e-5, and by 2.1e-6
+/// The last bit of the weights changes a gradient of the new heads by up to 1.0e-5, and by 2.1e-6
 /// without them.
 const NEW_HEADS_IN_FP32: Bounds = Bounds { loss: 3e-6, total: 3e-6, norm: 3e-5, apart: 3e-5 };
-/// Factors have as many bits as in fp16, so that gradients are as far off; all else is exact.
+/// Operands have as many bits as in fp16, so gradients have similar errors; all else is exact.
 const IN_TF32: Bounds = Bounds { loss: 1e-3, total: 3e-3, norm: 0.02, apart: 0.1 };
 
-/// The first step by the rules of MLPerf's reference, whose cut of proposals takes some of each
-/// image.
+/// The first step under the rules of MLPerf's reference, whose top-k of proposals keeps some from
+/// each image.
 pub(super) fn a_step_by_mlperfs_rules_is_that_of_f32(open: &Open) {
     let rules = [
         "model.roi.canonical_size=20",
@@ -183,7 +183,7 @@ fn first_step(open: &Open, set: &[&str], bounds: Bounds) {
         let name_of = format!("grad/{name}");
         let [got, want] = [device.read(0, &name_of), cpu.read(&name_of)];
         if name.ends_with("kps_score_lowres.bias") {
-            // A softmax does not see what is added to all of its cells: rounding alone.
+            // A softmax is invariant to a constant added to all of its cells: only rounding.
             let [got, want] = [got, want].map(|t| norm(t.as_f32()));
             assert!(got.max(want) < 1e-4 * total[1], "{name}: {got}, in f32 {want}");
             continue;
@@ -207,7 +207,7 @@ fn first_step(open: &Open, set: &[&str], bounds: Bounds) {
     println!("gradients of {} parameters, worst distance {worst:?}", cpu.trained.len());
 }
 
-/// Values behind the used part of an input, left by an earlier step, change no bit of a result.
+/// Values after the used part of an input, left by an earlier step, do not affect any result.
 pub(super) fn what_lies_behind_the_counts_changes_nothing(open: &Open) {
     let place = folder();
     let store = images(place.path());

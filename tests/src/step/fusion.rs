@@ -1,4 +1,4 @@
-//! Fused forms of a step against the plain one.
+//! Fused variants of a step compared with the unfused one.
 
 use dali::store::Stores;
 use engine::config::{Config, Fused};
@@ -7,7 +7,7 @@ use kernels::cpu::HostTensor;
 use super::program::{Changes, OnDevice, SQUARE, images, inputs, micro};
 use super::{Open, folder, norm};
 
-/// A ResNet with frozen batch norm, blocks with and without a downsample, and four levels.
+/// A ResNet with frozen batch norm, blocks with and without downsampling, and four levels.
 const RESNET: [&str; 10] = [
     "model.backbone.kind=\"resnet\"",
     "model.backbone.blocks=[1, 2, 1, 1]",
@@ -20,22 +20,23 @@ const RESNET: [&str; 10] = [
     "input.size_divisor=32",
     "model.box_head.hidden=[16, 24]",
 ];
-/// A mask head of as many channels as signs need.
+/// A mask head with as many channels as sign bits require.
 const MASKS_WITH_SIGNS: [&str; 2] =
     ["model.mask_head.channels=[64, 64]", "model.mask_head.deconv_channels=64"];
 const MICRO: [&str; 1] = ["model.roi.canonical_size=20"];
 
-/// Distance of a parameter's gradient from that of the plain form, of its norm: what is rounded to
-/// fp16 in other places. The programs below reach a third of it.
+/// Relative distance of a parameter's gradient from the unfused one: values are rounded to fp16 at
+/// other points. The programs below reach a third of it.
 const APART: f64 = 5e-3;
-/// The same for fusions that round in the forward pass: features and so losses differ too. They
+/// The same for fusions that round in the forward pass: features and thus losses differ too. They
 /// reach 5.9e-3.
 const APART_FORWARD: f64 = 2e-2;
-/// The same where a bottleneck's end makes its projection, which turns signs from the second block
-/// on. Reaches 2.8e-2; from the gradients in fp32 the plain form is up to 3.5e-2, this one 2.7e-2.
+/// The same if a bottleneck's last convolution computes its projection, which changes signs from
+/// the second block on. Reaches 2.8e-2; from the gradients in fp32 the unfused form differs by up
+/// to 3.5e-2, this one by 2.7e-2.
 const APART_PROJECTED: f64 = 5e-2;
 
-/// A device that has made the first step.
+/// A device after the first step.
 fn stepped(store: &Stores, config: &Config, open: &Open, seed: u64) -> OnDevice {
     let device = open(Some(seed));
     let mut device = OnDevice::new(store, config, &[SQUARE], Changes::OBSERVED, device);
@@ -46,7 +47,7 @@ fn stepped(store: &Stores, config: &Config, open: &Open, seed: u64) -> OnDevice 
     device
 }
 
-/// The kept tensors of the first step, losses and gradients too, in the order of the names.
+/// The outputs of the first step, including losses and gradients, sorted by name.
 fn first_step(
     store: &Stores,
     config: &Config,
@@ -64,8 +65,8 @@ fn kept(device: &OnDevice) -> Vec<(String, HostTensor)> {
     names.into_iter().map(|name| (name.clone(), device.read(0, &name))).collect()
 }
 
-/// Each fusion by itself, and all together, give the losses and gradients of the plain form but for
-/// rounding, and the same bits in two orders of work.
+/// Each fusion by itself, and all together, give the losses and gradients of the unfused step up to
+/// rounding, and bit-identical results in two execution orders.
 pub(super) fn fusions_change_rounding_alone(open: &Open) {
     let place = folder();
     let store = images(place.path());
@@ -95,8 +96,8 @@ pub(super) fn fusions_change_rounding_alone(open: &Open) {
     }
 }
 
-/// Signs mask as the activations do: every bit stays, on the backbone, in a mask head whose RoIs
-/// are not all in use, and in a transposed convolution's gradient.
+/// Sign bits mask exactly like the activations: bit-identical on the backbone, in a mask head with
+/// unused RoIs, and in a transposed convolution's gradient.
 pub(super) fn signs_change_no_bit(open: &Open) {
     let place = folder();
     let store = images(place.path());
@@ -114,8 +115,8 @@ pub(super) fn signs_change_no_bit(open: &Open) {
     assert!(first_step(&store, &config, open, 7) == kept(&signed), "signs give other results");
 }
 
-/// The largest distance of a loss or gradient, at most `most`, and its name. The samples that they
-/// are of must be the same.
+/// The largest distance of a loss or gradient, at most `most`, and its name. Both must use the same
+/// samples.
 fn compare(
     fusion: &str,
     plain: &[(String, HostTensor)],

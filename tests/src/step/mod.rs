@@ -1,5 +1,5 @@
-//! The whole training step in fp16 on a device, against f32 on the CPU: values, order, loss scale,
-//! resume, and what a step asks of the host. Each check panics with what it found wrong.
+//! The whole training step in fp16 on a device, compared with f32 on the CPU: values, order, loss
+//! scale, resuming, and host activity during a step. Each check panics with the error found.
 
 mod counted;
 mod first;
@@ -17,10 +17,10 @@ pub use counted::{CountedNode, counted_products};
 pub use first::a_step_in_fp16_is_that_of_f32;
 pub use run::{Run, resume, steps};
 
-/// Opens the device. A seed requests an unusual order of work, if the device supports it.
+/// Opens the device. A seed requests an unusual execution order, if the device supports it.
 pub type Open<'a> = dyn Fn(Option<u64>) -> Arc<dyn Device> + 'a;
 
-/// A check of the whole step, which panics with what it found wrong, and its name.
+/// A check of the whole step, which panics with the error found, and its name.
 pub type Check = (&'static str, fn(&Open<'_>));
 
 /// All checks.

@@ -22,10 +22,10 @@ use graph::{CpuExecutor, DeviceExecutor, StateSet};
 use kernels::cpu::HostTensor;
 use kernels::view::View;
 
-/// The factor of gradients in the tests: fp16 then holds small ones.
+/// The loss scale in the tests, large enough for small gradients in fp16.
 const LOSS_SCALE: f32 = 1024.0;
 
-/// Eight drawn images in a folder of their own.
+/// Eight synthetic images in their own folder.
 pub(super) fn images(folder: &Path) -> Stores {
     let out = folder.join("set");
     let side = SQUARE.height as u32;
@@ -37,7 +37,7 @@ pub(super) fn images(folder: &Path) -> Stores {
 
 fn slot_shape(store: &Stores) -> SlotShape {
     let c = store.contents().capacities;
-    // Room behind the largest image, as there is behind all others.
+    // Unused space after the largest image, as after all others.
     SlotShape {
         pixels: 3 * c.pixels + 96,
         objects: c.objects,
@@ -82,8 +82,8 @@ pub(super) const C4: [&str; 10] = [
     "input.size_divisor=32",
 ];
 
-/// A ResNeXt without a pyramid, whose last stage has gaps between taps in place of its stride: its
-/// groups are taken together on a GPU, all of them, some and none.
+/// A ResNeXt without a pyramid, whose last stage has dilation instead of its stride: on a GPU all,
+/// some or none of its groups are processed together.
 pub(super) const DC5: [&str; 10] = [
     "model.backbone.kind=resnet",
     "model.backbone.output=dc5",
@@ -97,7 +97,7 @@ pub(super) const DC5: [&str; 10] = [
     "input.size_divisor=16",
 ];
 
-/// A ConvNeXt, of which images leave out branches.
+/// A ConvNeXt with stochastic depth.
 pub(super) const CONVNEXT: [&str; 6] = [
     "model.backbone.kind=convnext",
     "model.backbone.blocks=[1, 1, 2, 1]",
@@ -107,7 +107,7 @@ pub(super) const CONVNEXT: [&str; 6] = [
     "input.size_divisor=32",
 ];
 
-/// Keypoints in place of masks.
+/// Keypoints instead of masks.
 pub(super) const KEYPOINTS: [&str; 4] = [
     "model.kind=keypoint_rcnn",
     "model.keypoint_head.keypoints=5",
@@ -115,12 +115,12 @@ pub(super) const KEYPOINTS: [&str; 4] = [
     "model.keypoint_head.pooled=7",
 ];
 
-/// How a program differs from the one that trains.
+/// How a program differs from the training program.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Changes {
     /// Intermediate tensors stay readable.
     pub(super) observe: bool,
-    /// Kept values that are inputs.
+    /// Intermediate values that become inputs.
     pub(super) given: &'static [&'static str],
 }
 
@@ -129,7 +129,7 @@ impl Changes {
     pub(super) const OBSERVED: Self = Self { observe: true, given: &[] };
 }
 
-/// A program of `micro` with the state that it starts from.
+/// A program of `micro` with its initial state.
 pub(super) fn build(
     store: &Stores,
     config: &Config,
@@ -168,7 +168,7 @@ pub(super) fn empty_slot(store: &Stores, config: &Config, images: usize) -> Slot
     Slot::plain(Arc::new(layout.expect("names that differ")))
 }
 
-/// The inputs of a batch, by name, in a slot that may hold bytes of an earlier one.
+/// The inputs of a batch, by name, in a slot that may contain bytes of an earlier one.
 pub(super) fn inputs_from(
     store: &Stores,
     config: &Config,
@@ -235,7 +235,7 @@ impl OnCpu {
     }
 }
 
-/// `micro` on a device, one program a padded shape.
+/// `micro` on a device, one program per padded shape.
 pub(super) struct OnDevice {
     pub(super) executor: DeviceExecutor,
     pub(super) state: ModelState,
@@ -255,7 +255,7 @@ impl OnDevice {
         Self::of(shapes.iter().map(|shape| build(*shape)).collect(), &target, device)
     }
 
-    /// Programs for the target, with the state that each starts from, on a device.
+    /// Programs for the target, with the initial state of each, on a device.
     pub(super) fn of(
         built: Vec<(BuiltProgram, StateSet)>,
         target: &Target,

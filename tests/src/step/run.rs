@@ -1,4 +1,4 @@
-//! Training of `micro` on drawn images, step by step.
+//! Training of `micro` on synthetic images, step by step.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use super::folder;
 use super::program::micro;
 
-/// A config and its drawn images, in a folder that goes with it.
+/// A config and its synthetic images, in a temporary folder.
 #[derive(Debug)]
 pub struct Run {
     /// `micro` with changes.
@@ -26,7 +26,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// `micro` with these keys. Panics where the config or a disk forbids it.
+    /// `micro` with these keys. Panics if the config is invalid or the disk fails.
     pub fn new(set: &[&str]) -> Self {
         let folder = folder();
         let dir = format!("data.synthetic.dir={}", folder.path().join("drawn").display());
@@ -35,7 +35,7 @@ impl Run {
         Self { config, data, folder }
     }
 
-    /// A trainer on a device or the CPU. Panics with why there is none.
+    /// A trainer on a device or the CPU. Panics with the reason if it cannot be created.
     pub fn trainer(&self, backend: &Backend) -> Trainer {
         Trainer::new(&self.config, &self.data, backend).unwrap_or_else(|e| panic!("{e}"))
     }
@@ -62,13 +62,13 @@ impl Run {
     }
 }
 
-/// So many steps, in order. Panics with what stops one.
+/// Runs `count` steps, in order. Panics with the error of a step.
 pub fn steps(trainer: &mut Trainer, count: u64) -> Vec<StepRecord> {
     let until = trainer.steps_done() + count;
     (0..count).map(|_| trainer.step(until).unwrap_or_else(|e| panic!("{e}"))).collect()
 }
 
-/// Takes up a checkpoint of so many steps. Panics where it does not fit.
+/// Restores a checkpoint of `steps_done` steps. Panics if it does not match.
 pub fn resume(trainer: &mut Trainer, saved: &Path, steps_done: u64) {
     let restore = |state: &mut StateSet| checkpoint::restore(saved, state);
     trainer.state().change(restore).unwrap_or_else(|e| panic!("{e}"));

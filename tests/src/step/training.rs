@@ -1,4 +1,4 @@
-//! Training: losses over steps, what a step asks of the host, loss scale, resume, micro-steps.
+//! Training: losses over steps, host activity during a step, loss scale, resuming, micro-steps.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn bits(trainer: &mut Trainer) -> Vec<(String, Vec<u8>)> {
     state.iter().map(|(name, t)| (name.to_string(), t.bytes().to_vec())).collect()
 }
 
-/// A hash of names and bytes: two builds that print the same made the same state.
+/// A hash of names and bytes: two builds that print the same have the same state.
 fn sha256(state: &[(String, Vec<u8>)]) -> String {
     let mut hash = Sha256::new();
     for (name, bytes) in state {
@@ -34,9 +34,9 @@ fn sha256(state: &[(String, Vec<u8>)]) -> String {
     hex::encode(hash.finalize())
 }
 
-/// With a norm of each kind behind the convolutions of pyramid and heads, and two convolutions in
-/// the RPN, the first step's losses and gradients are those of f32, twenty steps learn as on the
-/// CPU, a step is one launch, and a run resumes exactly.
+/// With each kind of norm after the convolutions of pyramid and heads, and two convolutions in the
+/// RPN, the first step's losses and gradients equal f32's, twenty steps learn like on the CPU, a
+/// step is one launch, and resuming is exact.
 pub(super) fn new_heads_train_as_on_the_cpu(open: &Open) {
     for (norm, steps) in [("frozen_batch_norm", 20), ("frozen_statistics", 5), ("group_norm", 5)] {
         a_step_of_new_heads_is_that_of_f32(open, norm);
@@ -48,8 +48,8 @@ pub(super) fn new_heads_train_as_on_the_cpu(open: &Open) {
     }
 }
 
-/// The same with the three box heads of a cascade, with masks and without. The first step is
-/// compared in fp32: in fp16 an RoI may fall on the other side of a stage's IoU.
+/// The same with the three box heads of a cascade, with and without masks. The first step is
+/// compared in fp32: in fp16 an RoI may be on the other side of a stage's IoU threshold.
 pub(super) fn a_cascade_trains_as_on_the_cpu(open: &Open) {
     learn_as_on_the_cpu(&CASCADE, open);
     for (kind, steps) in [("model.kind=mask_rcnn", 20), ("model.kind=faster_rcnn", 5)] {
@@ -57,44 +57,44 @@ pub(super) fn a_cascade_trains_as_on_the_cpu(open: &Open) {
     }
 }
 
-/// The same with keypoints in place of masks.
+/// The same with keypoints instead of masks.
 pub(super) fn keypoints_train_as_on_the_cpu(open: &Open) {
     learn_as_on_the_cpu(&KEYPOINTS, open);
     trains(&KEYPOINTS, 20, open);
 }
 
-/// The same of a model without a pyramid, whose body's last stage runs on RoIs.
+/// The same for a model without a pyramid, whose backbone's last stage runs on RoIs.
 pub(super) fn a_c4_model_trains_as_on_the_cpu(open: &Open) {
     trains(&C4, 20, open);
 }
 
-/// The same of a ResNeXt without a pyramid, with dilation in its last stage.
+/// The same for a ResNeXt without a pyramid, with dilation in its last stage.
 pub(super) fn a_dc5_resnext_trains_as_on_the_cpu(open: &Open) {
     trains(&DC5, 20, open);
 }
 
-/// The same of a ConvNeXt, whose images leave out the same branches.
+/// The same for a ConvNeXt, with the same branches dropped by stochastic depth.
 pub(super) fn a_convnext_trains_as_on_the_cpu(open: &Open) {
     trains(&CONVNEXT, 20, open);
 }
 
-/// The first step is that of the CPU, a step is one launch, and a run resumes exactly.
+/// The first step equals the CPU's, a step is one launch, and resuming is exact.
 fn trains(set: &[&str], count: u64, open: &Open) {
     a_step_in_fp32_is_that_of_f32(open, set);
     launch_once(set, count, open);
     resume_exactly(set, open);
 }
 
-/// Twenty steps lose as much as on the CPU, and the same device makes the same bits again.
+/// Twenty steps reduce the loss like on the CPU, and repeating them on the device is bit-identical.
 pub(super) fn twenty_steps_learn_as_on_the_cpu(open: &Open) {
     learn_as_on_the_cpu(&[], open);
 }
 
 /// Largest distance of each of the first three losses from f32's. Steps amplify any rounding: from
-/// weights moved by 2^-11 of themselves, half of fp16's last bit, 200 runs in f32 of each model
-/// are up to 2.1e-3 off.
+/// weights changed by 2^-11 of their value, half of fp16's last bit, 200 runs in f32 of each model
+/// differ by up to 2.1e-3.
 const FIRST: f64 = 4e-3;
-/// The same of the means of five steps each: those runs are up to 1.2, 1.8, 7.8 and 13 % off.
+/// The same for the means of five steps each: those runs differ by up to 1.2, 1.8, 7.8 and 13 %.
 const WINDOWS: [f64; 4] = [0.02, 0.03, 0.12, 0.2];
 
 fn learn_as_on_the_cpu(set: &[&str], open: &Open) {
@@ -148,8 +148,8 @@ fn launch_once(set: &[&str], count: u64, open: &Open) {
     assert_eq!(copied, 0, "decoded into pinned memory, and uploaded from there");
 }
 
-/// The loss scale doubles after clean steps; a step whose gradients overflow leaves every bit of
-/// the weights and their momentum as it was, and halves the scale.
+/// The loss scale doubles after clean steps; a step whose gradients overflow leaves the weights and
+/// their momentum bit-identical, and halves the scale.
 pub(super) fn the_loss_scale_grows_and_an_overflow_is_skipped(open: &Open) {
     let scaled = |initial: &str| {
         let initial = format!("solver.initial_loss_scale={initial}");
@@ -175,7 +175,7 @@ pub(super) fn the_loss_scale_grows_and_an_overflow_is_skipped(open: &Open) {
     assert_eq!(steps(&mut trainer, 1)[0].loss_scale, 0.5e12);
 }
 
-/// A run that was saved and taken up again makes the bits of one that went on.
+/// A run that was saved and resumed is bit-identical to an uninterrupted one.
 pub(super) fn resuming_is_exact(open: &Open) {
     resume_exactly(&[], open);
 }
@@ -194,7 +194,7 @@ fn resume_exactly(set: &[&str], open: &Open) {
     assert_eq!(bits(&mut resumed), bits(&mut whole));
 }
 
-/// Four images in two micro-steps of two make the update of four at once.
+/// Four images in two micro-steps of two give the same update as four at once.
 pub(super) fn two_micro_steps_of_two_are_one_step_of_four(open: &Open) {
     micro_steps_are_one_step(&["train.images_per_group=2"], 3, open);
 }
@@ -209,15 +209,15 @@ pub(super) fn a_partial_batch_weighs_as_without_micro_steps(open: &Open) {
     }
 }
 
-/// Compares steps of four images, whole and in two micro-steps.
+/// Compares steps with four images, as a whole and in two micro-steps.
 fn micro_steps_are_one_step(set: &[&str], count: u64, open: &Open) {
     let four = ["train.batch_size=4", "solver.initial_loss_scale=1024"];
     let of = |micro: &str| Run::new(&[&four[..], set, &[micro]].concat());
     let (whole, parts) = (of("train.micro_steps=1"), of("train.micro_steps=2"));
     for device in [None, Some(open(Some(13)))] {
-        // On a device tiles and splits follow the batch, and with them what is rounded to fp16: a
-        // gradient moves by up to 1 %, where fp16 is 4.5 % from f32 (docs/measurements.md), and
-        // each step on other weights adds to that.
+        // On a device tiles and split-k depend on the batch, and thus the rounding to fp16: a
+        // gradient changes by up to 1 %, where fp16 differs from f32 by 4.5 %
+        // (docs/measurements.md), and each step with different weights adds to that.
         let (count, most) = if device.is_some() { (1, 2e-2) } else { (count, 2e-3) };
         let [mut one, mut two] = [&whole, &parts].map(|run| match &device {
             None => run.trainer(&Backend::Cpu),

@@ -1,5 +1,4 @@
-//! The driver for tests in place of NVIDIA's: the commands, unmodified, on GPUs that it stands in
-//! for.
+//! The emulated driver in place of NVIDIA's: the unmodified commands on emulated GPUs.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,10 +11,10 @@ use emulator_nccl as _;
 
 use super::{GPUS, Place, Said, said};
 
-/// Verdicts on GPUs, for all tests: they hold for the kernels whose hash they name.
+/// Self-test results of GPUs, for all tests: they are valid for the kernels with the same hash.
 const CACHE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/checked");
 
-/// A place whose commands find the test driver, and one GPU for each name.
+/// A place whose commands find the emulated driver, with one GPU per name.
 pub(crate) struct Gpus {
     pub(crate) place: Place,
     models: String,
@@ -36,13 +35,13 @@ impl Gpus {
         }
         let gpus = Self { place, models: models.into() };
         if !models.starts_with("A100") {
-            // Checks the kernels, once, before a test plants failures.
+            // Tests the kernels, once, before a test injects failures.
             said(&mut gpus.command("doctor", &[]));
         }
         gpus
     }
 
-    /// Gives a command the GPUs.
+    /// Makes the GPUs visible to a command.
     pub(crate) fn show(&self, command: &mut Command) {
         command.env_remove(GPUS).env("DRIVER_GPUS", &self.models);
         command.env("LD_LIBRARY_PATH", self.place.join("driver"));
@@ -50,7 +49,8 @@ impl Gpus {
         command.env("XDG_CACHE_HOME", CACHE);
     }
 
-    /// The command in the place, its arguments cut at spaces, with more of the environment.
+    /// The command in the place, its arguments split at spaces, with additional environment
+    /// variables.
     pub(crate) fn command(&self, arguments: &str, more: &[(&str, &str)]) -> Command {
         let mut command = self.place.command(arguments);
         self.show(&mut command);
@@ -69,7 +69,7 @@ impl Gpus {
         said(&mut self.command(arguments, &[]))
     }
 
-    /// Runs a command that must succeed, and with which the driver finds no fault.
+    /// Runs a command that must succeed, without errors found by the driver.
     pub(crate) fn good(&self, arguments: &str) -> String {
         let said = self.run(arguments);
         assert_eq!(said.code, 0, "onegraph {arguments}\n{}", said.err);
@@ -77,13 +77,13 @@ impl Gpus {
         said.out
     }
 
-    /// The faults that the driver has found: leaks, misuse, errors.
+    /// The errors that the driver has found: leaks, misuse, failures.
     pub(crate) fn findings(&self) -> String {
         fs::read_to_string(self.place.join("findings")).unwrap_or_default()
     }
 }
 
-/// A library that cargo puts next to the tests.
+/// A library that cargo builds next to the tests.
 fn built(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("this program's path");
     let path = test.parent().unwrap_or(Path::new(".")).join(name);

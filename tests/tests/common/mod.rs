@@ -1,6 +1,6 @@
-//! Runs the command `onegraph` in a folder of its own, and reads what it leaves there.
+//! Runs the command `onegraph` in a temporary folder, and reads its outputs.
 
-// Each test target that includes this file uses a part of it.
+// Each test target that includes this file uses only part of it.
 #![allow(dead_code)]
 
 pub(crate) mod driver;
@@ -25,13 +25,13 @@ pub(crate) const INTERRUPTED: i32 = 6;
 pub(crate) const NO_DEVICE: i32 = 7;
 pub(crate) const RANK_LOST: i32 = 8;
 
-/// Key of a record: what an evaluation would take on another machine.
+/// Key of a record: the projected evaluation time on another machine.
 const PROJECTED: &str = "waited_seconds_of_5000_images_on_8_gpus";
 
-/// Empty, it hides a machine's GPUs: `auto` is the CPU for the tests, wherever they run.
+/// If empty, hides a machine's GPUs: `auto` is the CPU for the tests, on any machine.
 pub(crate) const GPUS: &str = "CUDA_VISIBLE_DEVICES";
 
-/// A folder to run commands in; it goes when this is dropped.
+/// A folder to run commands in, removed when dropped.
 pub(crate) struct Place {
     folder: TempDir,
 }
@@ -49,7 +49,7 @@ impl Place {
         Self { folder: tempfile::tempdir().expect("a temporary folder") }
     }
 
-    /// The config of `micro` with its data drawn into the folder.
+    /// The config of `micro` with its data generated in the folder.
     pub(crate) fn config(&self, set: &[&str]) -> Config {
         let dir = format!("data.synthetic.dir={}", self.join("drawn").display());
         let all: Vec<String> = set.iter().map(|s| s.to_string()).chain([dir]).collect();
@@ -63,7 +63,7 @@ impl Place {
         place
     }
 
-    /// Draws `count` images of shapes with their annotations and store.
+    /// Generates `count` synthetic images with their annotations and store.
     pub(crate) fn shapes(&self, count: usize, out: &str) {
         self.good(&format!("prep --synthetic shapes --count {count} --size 64 --out {out}"));
     }
@@ -123,7 +123,7 @@ impl Place {
         names
     }
 
-    /// The command in this folder; `arguments` are cut at spaces.
+    /// The command in this folder; `arguments` are split at spaces.
     pub(crate) fn command(&self, arguments: &str) -> Command {
         self.program(env!("CARGO_BIN_EXE_onegraph-under-test"), arguments)
     }
@@ -145,12 +145,12 @@ impl Place {
         said(&mut self.command(arguments))
     }
 
-    /// Runs a command that must succeed, and gives what it printed.
+    /// Runs a command that must succeed, and returns its output.
     pub(crate) fn good(&self, arguments: &str) -> String {
         self.told(arguments, &[]).out
     }
 
-    /// Runs a command that must succeed and report each of `words` while it runs.
+    /// Runs a command that must succeed and print each of `words` to standard error.
     pub(crate) fn told(&self, arguments: &str, words: &[&str]) -> Said {
         let said = self.run(arguments);
         assert_eq!(said.code, 0, "onegraph {arguments}\n{}", said.err);
@@ -158,26 +158,26 @@ impl Place {
         said
     }
 
-    /// Runs a command that must succeed and print each of `words`; gives what it printed.
+    /// Runs a command that must succeed and print each of `words`; returns its output.
     pub(crate) fn shows(&self, arguments: &str, words: &[&str]) -> String {
         let out = self.good(arguments);
         assert_has(&out, words);
         out
     }
 
-    /// Runs commands that must fail with `code`, as [`Place::bad`] has it.
+    /// Runs commands that must fail with `code`, like [`Place::bad`].
     pub(crate) fn refuses(&self, code: i32, rows: &[(&str, &[&str])]) {
         for (arguments, words) in rows {
             self.bad(arguments, code, words);
         }
     }
 
-    /// Runs a command that must fail, as [`bad`] has it.
+    /// Runs a command that must fail, like [`bad`].
     pub(crate) fn bad(&self, arguments: &str, code: i32, words: &[&str]) {
         bad(&mut self.command(arguments), code, words);
     }
 
-    /// The records of a metrics file as they were written.
+    /// The records of a metrics file as written.
     pub(crate) fn records(&self, run: &str) -> Vec<Value> {
         let text = self.text(&format!("{run}/metrics.jsonl"));
         text.lines().map(|line| serde_json::from_str(line).expect("a JSON line")).collect()
@@ -190,8 +190,8 @@ impl Place {
         String::from_utf8_lossy(&self.bytes(&format!("{run}/{name}"))).into_owned()
     }
 
-    /// The records of a metrics file by step, without what the clock and the
-    /// machine say. In the file an evaluation comes some steps late.
+    /// The records of a metrics file by step, without values from the clock and the machine. In the
+    /// file an evaluation appears some steps late.
     pub(crate) fn metrics(&self, run: &str) -> Vec<Value> {
         let timeless = |mut record: Value| {
             let record_map = record.as_object_mut().expect("an object");
@@ -206,20 +206,20 @@ impl Place {
         records
     }
 
-    /// The records of a metrics file that are training steps, without what the clock says.
+    /// The records of a metrics file that are training steps, without times.
     pub(crate) fn steps(&self, run: &str) -> Vec<Value> {
         let mut records = self.metrics(run);
         records.retain(|record| record.get("loss").is_some());
         records
     }
 
-    /// The bytes of everything that training updates, at a step.
+    /// The bytes of the complete training state, at a step.
     pub(crate) fn state(&self, run: &str, step: u64) -> Vec<u8> {
         self.bytes(&format!("{run}/checkpoints/step_{step:08}/state.safetensors"))
     }
 }
 
-/// True if this machine lacks a program that a test needs.
+/// True if a program that a test needs is missing on this machine.
 pub(crate) fn is_missing(program: &str) -> bool {
     let missing = Command::new(program).arg("--version").output().is_err();
     if missing {
@@ -239,8 +239,8 @@ pub(crate) fn has_namespaces() -> bool {
     has
 }
 
-/// The command with the signals that end it as they are by default: whatever runs the tests may
-/// ignore some, and a process keeps ignoring what it was started to ignore.
+/// The command with default handlers for the signals that end it: the test runner may ignore some,
+/// and a process inherits ignored signals.
 pub(crate) fn with_default_signals(command: &Command) -> Command {
     let mut wrapped = Command::new("env");
     wrapped.arg("--default-signal=HUP,INT,TERM,USR1").arg(command.get_program());
@@ -269,8 +269,8 @@ pub(crate) fn good(command: &mut Command) -> Said {
     said
 }
 
-/// Runs a command that must fail with `code` and say each of `words`, in one line (after what it
-/// said of its progress) and without a panic.
+/// Runs a command that must fail with `code` and print each of `words`, in one line (after its
+/// progress) and without a panic.
 pub(crate) fn bad(command: &mut Command, code: i32, words: &[&str]) {
     let Said { code: got, err, .. } = said(command);
     assert_eq!(got, code, "{command:?}\n{err}");
@@ -294,14 +294,14 @@ pub(crate) fn as_count(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value} is not a count"))
 }
 
-/// Fails unless a text has all of these words.
+/// Fails unless a text contains all of these words.
 pub(crate) fn assert_has(text: &str, words: &[&str]) {
     for word in words {
         assert!(text.contains(word), "`{word}` is not in\n{text}");
     }
 }
 
-/// Gives each category of an annotation file, and its objects, another id, or takes them out.
+/// Assigns another id to each category of an annotation file, and its objects, or removes them.
 pub(crate) fn renumber(annotations: &mut Value, id: impl Fn(u64) -> Option<u64>) {
     for (list, key) in [("categories", "id"), ("annotations", "category_id")] {
         annotations[list].as_array_mut().expect("a list").retain_mut(|row| {
@@ -312,12 +312,12 @@ pub(crate) fn renumber(annotations: &mut Value, id: impl Fn(u64) -> Option<u64>)
     }
 }
 
-/// Arguments for these stores in place of drawn data.
+/// Arguments for these stores instead of synthetic data.
 pub(crate) fn stores(train: &str, val: &str) -> String {
     format!("--set data.synthetic=none --set data.train_store={train} --set data.val_store={val}")
 }
 
-/// Arguments for these images in place of drawn data, in training and validation.
+/// Arguments for these images instead of synthetic data, in training and validation.
 pub(crate) fn files(images: &str, annotations: &str) -> String {
     let of = |split: &str| {
         format!("--set data.{split}_images={images} --set data.{split}_annotations={annotations}")
@@ -325,7 +325,7 @@ pub(crate) fn files(images: &str, annotations: &str) -> String {
     format!("--set data.synthetic=none {} {}", of("train"), of("val"))
 }
 
-/// `micro` without pictures, then more arguments.
+/// `micro` without pictures, with additional arguments.
 pub(crate) fn micro(more: &str) -> String {
     format!("train micro --set eval.draw_images=0 {more}")
 }

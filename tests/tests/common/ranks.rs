@@ -1,4 +1,4 @@
-//! A run of several processes, and its faults.
+//! A run with several processes, and its failures.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -13,10 +13,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::Place;
 
-/// How long a test waits for a line or an end that has no limit of its own.
+/// Timeout of a test for a line or an end without another limit.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// `mpirun`, allowed to start as many ranks as asked for, as root too.
+/// `mpirun`, allowed to start any number of ranks, also as root.
 pub(crate) fn mpirun(ranks: usize) -> Command {
     let mut command = Command::new("mpirun");
     command.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np"]);
@@ -31,10 +31,10 @@ pub(crate) fn under_mpirun(place: &Place, ranks: usize, arguments: &str) -> Comm
     all
 }
 
-/// A run while it goes on.
+/// A run in progress.
 pub(crate) struct Running<'a> {
     place: &'a Place,
-    /// The ranks, or the one process that has started them.
+    /// The ranks, or the single process that has started them.
     processes: Vec<Child>,
     lines: Receiver<String>,
     sender: Sender<String>,
@@ -44,7 +44,7 @@ pub(crate) struct Running<'a> {
 /// A run that has ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    /// Exit codes of the processes; 128 more than the signal that ended one.
+    /// Exit codes of the processes; 128 plus the signal that ended one.
     pub(crate) codes: Vec<i32>,
     /// Errors and progress of all ranks.
     pub(crate) said: String,
@@ -65,7 +65,7 @@ impl<'a> Running<'a> {
     }
 
     /// Starts a command for each rank, with the variables of one launcher. Each has its own folder,
-    /// if it names one.
+    /// if it sets one.
     pub(crate) fn of(place: &'a Place, commands: Vec<Command>) -> Self {
         static RUNS: AtomicUsize = AtomicUsize::new(0);
         let job = format!("{} {}", std::process::id(), RUNS.fetch_add(1, Ordering::SeqCst));
@@ -98,7 +98,7 @@ impl<'a> Running<'a> {
         self.processes.push(process);
         let sender = self.sender.clone();
         thread::spawn(move || {
-            // Whoever waits for lines may be gone.
+            // The receiver may have been dropped.
             reader.lines().map_while(Result::ok).all(|line| sender.send(line).is_ok())
         });
     }
@@ -108,7 +108,7 @@ impl<'a> Running<'a> {
         self.wait_within(words, PATIENCE);
     }
 
-    /// The same, which may take `limit`.
+    /// The same, with a timeout of `limit`.
     pub(crate) fn wait_within(&mut self, words: &str, limit: Duration) {
         let begin = Instant::now();
         loop {
@@ -135,7 +135,7 @@ impl<'a> Running<'a> {
         kill_process(pid, signal).expect("it is there");
     }
 
-    /// Processes that mpirun has started in the place: of one rank or of all.
+    /// Processes that mpirun has started in the place: for one rank or for all.
     fn pids_of_mpirun(&self, rank: Option<usize>) -> impl Iterator<Item = Pid> {
         let here = self.place.path().canonicalize().expect("a folder");
         let is_wanted = move |variable: &[u8]| {
@@ -152,8 +152,8 @@ impl<'a> Running<'a> {
         })
     }
 
-    /// Waits for the end of all processes, which may take `limit` from now on; those that are
-    /// stopped go on when all others have ended.
+    /// Waits until all processes have ended, at most `limit` from now; stopped ones are continued
+    /// when all others have ended.
     pub(crate) fn end_within(mut self, limit: Duration) -> Ended {
         let begin = Instant::now();
         let mut running: Vec<usize> = (0..self.processes.len()).collect();
@@ -180,26 +180,26 @@ impl<'a> Running<'a> {
         Ended { codes, said, out: self.place.text("printed") }
     }
 
-    /// Waits for the end of a run without a fault.
+    /// Waits for the end of a run without errors.
     pub(crate) fn end(self) -> Ended {
         self.end_within(PATIENCE)
     }
 }
 
 impl Ended {
-    /// The lines that report a fault.
+    /// The lines that report an error.
     pub(crate) fn errors(&self) -> Vec<&str> {
         self.said.lines().filter(|line| line.contains("error: ")).collect()
     }
 
-    /// The only one of them, of a run all of whose ranks end with `code`.
+    /// The only error line of a run whose ranks all end with `code`.
     pub(crate) fn only_error(&self, code: i32) -> &str {
         assert!(self.codes.iter().all(|own| *own == code), "{:?}\n{}", self.codes, self.said);
         let [error] = self.errors()[..] else { panic!("one line\n{}", self.said) };
         error
     }
 
-    /// Each survivor names the rank that was lost, in one line that says why.
+    /// Each survivor reports the lost rank, in one line with the reason.
     pub(crate) fn assert_names(&self, ranks: usize, lost: usize, why: &str) {
         for rank in (0..ranks).filter(|rank| *rank != lost) {
             let begin = format!("rank {rank}: error: rank {lost} on host ");

@@ -1,4 +1,4 @@
-//! Servers with S3's interface, and a network before them that is as bad as a test wants.
+//! Servers with the S3 API, and a network in front of them with injected faults.
 
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub(crate) const BUCKET: &str = "data";
 const KEY: &str = "key";
 const SECRET: &str = "secret";
 
-/// A server that packages have.
+/// An S3 server from a package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// `s3s-fs`: checks signatures, and keeps objects as files.
@@ -40,22 +40,22 @@ pub(crate) enum Kind {
     Moto,
 }
 
-/// A mishap of a request.
+/// A fault injected into a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// It is answered with 503.
     Busy,
-    /// Its answer breaks off in the middle.
+    /// Its answer is interrupted.
     Cut,
     /// Its answer is late.
     Late,
-    /// A byte of the object in its answer is another one.
+    /// A byte of the object in its answer is changed.
     Altered,
-    /// A byte of the object that it sends is another one.
+    /// A byte of the uploaded object is changed.
     AlteredSent,
 }
 
-/// Decides on the mishap of a request of this method and path.
+/// Selects the fault of a request with this method and path.
 pub(crate) type Network = Box<dyn FnMut(&str, &str) -> Option<Fault> + Send>;
 
 /// A network without faults.
@@ -63,7 +63,7 @@ pub(crate) fn good() -> Network {
     Box::new(|_, _| None)
 }
 
-/// A network in which one of `every` requests meets a fault, by a seed.
+/// A network in which one in `every` requests has a fault, by a seed.
 pub(crate) fn bad(every: u64, seed: u64) -> Network {
     use Fault::{Altered, AlteredSent, Busy, Cut, Late};
     let mut dice = dice(seed);
@@ -83,12 +83,12 @@ pub(crate) fn dice(seed: u64) -> impl FnMut() -> u64 + Send {
     }
 }
 
-/// A server behind a network.
+/// A server behind a faulty network.
 pub(crate) struct Server {
     kind: Kind,
     /// Objects of `s3s-fs`.
     root: TempDir,
-    /// Where clients ask, and where the server answers.
+    /// The address for clients, and the server's own.
     public: SocketAddr,
     own: SocketAddr,
     network: Arc<Mutex<Network>>,
@@ -97,7 +97,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts one with an empty bucket; `None`, which is said, where it is not installed.
+    /// Starts one with an empty bucket; `None`, with a message, if it is not installed.
     pub(crate) fn start(kind: Kind) -> Option<Self> {
         let root = tempfile::tempdir().expect("a temporary folder");
         std::fs::create_dir(root.path().join(BUCKET)).expect("a bucket");
@@ -140,7 +140,7 @@ impl Server {
         panic!("{:?} does not answer", self.kind);
     }
 
-    /// Ends it in the middle of whatever it does.
+    /// Kills it at any point.
     pub(crate) fn kill(&mut self) {
         if let Some(running) = self.running.take() {
             running.shutdown_background();
@@ -151,7 +151,7 @@ impl Server {
         *self.network.lock().expect("no panic before") = network;
     }
 
-    /// The variables by which a client finds it.
+    /// The environment variables for a client.
     pub(crate) fn variables(&self) -> Vec<(String, String)> {
         let endpoint = format!("http://{}", self.public);
         let pairs = [
@@ -174,7 +174,7 @@ impl Server {
         ::s3::Bucket::with(BUCKET, self.variables()).expect("a bucket")
     }
 
-    /// All objects below a key, by the rest of their keys.
+    /// All objects below a key, with the rest of their keys.
     pub(crate) fn contents(&self, key: &str) -> Vec<(String, Vec<u8>)> {
         let bucket = self.bucket();
         let objects = bucket.list(key).expect("a listing");
@@ -219,7 +219,7 @@ fn moto() -> Option<PathBuf> {
     moto.is_file().then_some(moto)
 }
 
-/// Binds a port that the last server of this test may still hold for a moment.
+/// Binds a port that the previous server of this test may still hold for a moment.
 async fn bind(at: SocketAddr) -> TcpListener {
     loop {
         match TcpListener::bind(at).await {

@@ -1,4 +1,4 @@
-//! Checks that a command is one that the programs, scripts and files of the checkout take.
+//! Checks that a command is valid for the programs, scripts and files of the checkout.
 
 use std::collections::BTreeSet;
 
@@ -10,16 +10,16 @@ use engine::config::{Config, schema};
 
 use crate::files::{File, root, tracked};
 
-/// Programs that are not this checkout's, and keywords of the shell: their arguments are their own.
+/// Programs that are not this checkout's, and shell keywords: their arguments are not checked.
 const OTHERS: [&str; 14] = [
     "apt-get", "aws", "curl", "do", "done", "export", "for", "kubectl", "ln", "mkdir", "openssl",
     "pip", "python3", "tar",
 ];
-/// Programs that start another, which stands among their arguments.
+/// Programs that start another one, which is among their arguments.
 const STARTERS: [&str; 5] = ["do", "mpirun", "sbatch", "srun", "configs/launch/two-hosts.sh"];
-/// Beginnings of variables that other programs read.
+/// Prefixes of variables that other programs read.
 const OTHERS_VARIABLES: [&str; 7] = ["FI_", "GLIBC_", "NCCL_", "OMP_", "OMPI_", "ONEDNN_", "PATH"];
-/// Options in prose that are no program's of this checkout.
+/// Options in prose that do not belong to a program of this checkout.
 const OTHERS_OPTIONS: [&str; 7] =
     ["--bind-to", "--build-arg", "--fatbin", "--map-by", "--release", "--signal", "--tool"];
 /// Placeholders of values that must parse.
@@ -37,7 +37,7 @@ const STANDS_FOR: [(&str, &str); 9] = [
 /// The user's own config: README.md's block of TOML.
 const OWN_CONFIG: &str = "mine.toml";
 
-/// The checkout, as far as commands can name it.
+/// The checkout, as far as commands can refer to it.
 pub(crate) struct Checkout {
     metadata: Metadata,
     /// All but documents and this test.
@@ -67,10 +67,10 @@ impl Checkout {
         Self { metadata, sources, options, folder }
     }
 
-    /// Checks a command; in prose the name of a command may stand without its arguments.
+    /// Checks a command; in prose a command name may appear without its arguments.
     ///
     /// # Errors
-    /// A path, program or option that does not exist, or words that do not parse.
+    /// A path, program or option that does not exist, or arguments that do not parse.
     pub(crate) fn check(&self, words: &[String], is_fenced: bool) -> Result<(), String> {
         words.iter().try_for_each(|word| self.path(word))?;
         let begin = words.iter().position(|word| !is_assignment(word)).unwrap_or(words.len());
@@ -95,7 +95,7 @@ impl Checkout {
                 unknown.map_or(Ok(()), |option| Err(format!("{script} does not take {option}")))
             }
             words if !is_fenced => self.prose(words),
-            // `target` holds what is built or installed.
+            // `target` contains everything that is built or installed.
             [program, ..] if !program.starts_with("target/") && !OTHERS.contains(&&**program) => {
                 Err(format!("{program} is no program that this test knows, and no file"))
             }
@@ -103,7 +103,7 @@ impl Checkout {
         }
     }
 
-    /// Parses the arguments of `onegraph` or `bench`, and reads the config that they name.
+    /// Parses the arguments of `onegraph` or `bench`, and reads the config that they select.
     fn program(
         &self,
         program: &str,
@@ -130,7 +130,7 @@ impl Checkout {
         )
     }
 
-    /// The key or the config that a command names, with its overrides.
+    /// The key or the config that a command refers to, with its overrides.
     fn meaning(&self, mut parsed: &ArgMatches) -> Result<(), String> {
         while let Some((_, inner)) = parsed.subcommand() {
             parsed = inner;
@@ -149,13 +149,13 @@ impl Checkout {
             name => return Err(format!("{name} is no preset, and no file of the checkout")),
         };
         let mut sets = values(parsed, "set");
-        // Else a name for several.
+        // Else a placeholder for several.
         sets.retain(|set| set.contains('='));
         let config = Config::load(path, &sets).and_then(|config| config.validate());
         config.map_err(|fault| fault.to_string())
     }
 
-    /// Checks packages, targets and features that `cargo` is given, and filters of tests.
+    /// Checks packages, targets and features given to `cargo`, and filters of tests.
     fn cargo(&self, words: &[String]) -> Result<(), String> {
         let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
         let (ours, theirs) = words.split_at(end);
@@ -191,7 +191,7 @@ impl Checkout {
         unknown.map_or(Ok(()), |filter| Err(format!("no test is called {filter}")))
     }
 
-    /// True if a field of the sources is an option's.
+    /// True if a field in the sources is an option's.
     fn takes(&self, option: &str) -> bool {
         let field = format!(" {}: ", option.trim_start_matches('-').replace('-', "_"));
         self.sources.iter().any(|file| file.text.contains(&field))
@@ -207,7 +207,7 @@ impl Checkout {
         if is_missing { Err(format!("{path} is not in the checkout")) } else { Ok(()) }
     }
 
-    /// Checks that something reads the variable that is set.
+    /// Checks that a variable that is set is also read.
     fn variable(&self, word: &str) -> Result<(), String> {
         let name = word.split('=').next().unwrap_or(word);
         let forms = [format!("\"{name}\""), format!("${name}"), format!("${{{name}")];
@@ -217,7 +217,7 @@ impl Checkout {
         is_known.then_some(()).ok_or(format!("nothing reads the variable {name}"))
     }
 
-    /// Checks options in prose, and names that begin as presets do.
+    /// Checks options in prose, and names with a preset's prefix.
     fn prose(&self, words: &[String]) -> Result<(), String> {
         for word in words {
             let option = word.split('=').next().unwrap_or(word);
@@ -239,8 +239,8 @@ impl Checkout {
         Ok(())
     }
 
-    /// Checks the variables in a page's text, whatever stands around them; what is not ours may be
-    /// a constant of the sources.
+    /// Checks the variables in a page's text, in any context; others may be constants of the
+    /// sources.
     pub(crate) fn variables(&self, page: &File) -> Vec<String> {
         let is_end = |c: char| !(c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
         let is_name = |name: &&str| name.trim_matches('_').contains('_') && !name.ends_with('_');
@@ -257,7 +257,7 @@ impl Checkout {
     }
 }
 
-/// Names in a page's prose that look like a key of the config, and are none.
+/// Names in a page's prose that look like a config key, but are not.
 pub(crate) fn unknown_keys(page: &File) -> Vec<String> {
     const FILES: [&str; 7] = ["json", "jsonl", "md", "safetensors", "store", "toml", "yaml"];
     let is_name = |word: &&str| {
@@ -270,7 +270,7 @@ pub(crate) fn unknown_keys(page: &File) -> Vec<String> {
         let is_file = names.clone().next_back().is_some_and(|last| FILES.contains(&last));
         names.next().is_some_and(is_table) && !is_file
     };
-    // A key may hold a table of a user's names.
+    // A key may be a table with user-defined names.
     let is_known = |word: &str| {
         let is_here = |name: &str| {
             schema().key(name).is_some() || schema().keys_of_table(name).next().is_some()
@@ -287,8 +287,8 @@ pub(crate) fn unknown_keys(page: &File) -> Vec<String> {
     faults
 }
 
-/// The program of this checkout that a command starts, and its arguments, with values in place of
-/// what stands for one.
+/// The program of this checkout that a command starts, and its arguments, with placeholders
+/// replaced by values.
 fn started(words: &[String]) -> Option<(String, Vec<String>)> {
     let mut words = words.iter().map(String::as_str);
     let mut first = words.next()?;
@@ -330,7 +330,7 @@ fn options_of(command: &clap::Command, options: &mut BTreeSet<String>) {
     command.get_subcommands().for_each(|inner| options_of(inner, options));
 }
 
-/// The values of an argument, if the command has one of this name.
+/// The values of an argument, if the command has one with this name.
 fn values(parsed: &ArgMatches, id: &str) -> Vec<String> {
     let raw = parsed.try_get_raw(id).ok().flatten().into_iter().flatten();
     raw.map(|value| value.to_string_lossy().into_owned()).collect()

@@ -1,14 +1,14 @@
-//! The commands of a page: the lines of its `sh` blocks, and spans of code in its prose and tables.
+//! The commands of a page: the lines of its `sh` blocks, and code spans in its prose and tables.
 
 use crate::files::File;
 
-/// A command as a page shows it.
+/// A command as shown on a page.
 #[derive(Debug)]
 pub(crate) struct Shown {
-    /// Where it begins, from 1.
+    /// Its first line, from 1.
     pub(crate) line: usize,
     pub(crate) words: Vec<String>,
-    /// In a block of code; else in the text, where a command's name may stand for it.
+    /// True in a code block; else in the text, where a command may appear without arguments.
     pub(crate) is_fenced: bool,
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn shown(page: &File) -> Vec<Shown> {
     found
 }
 
-/// The spans of code in prose that begins at a line.
+/// The code spans in prose that begins at a line.
 fn spans(prose: &str, mut line: usize, found: &mut Vec<Shown>) {
     for (i, part) in prose.split('`').enumerate() {
         if i % 2 == 1 {
@@ -45,7 +45,7 @@ fn spans(prose: &str, mut line: usize, found: &mut Vec<Shown>) {
     }
 }
 
-/// The commands of a line of shell, each as its words; without comments.
+/// The commands in a line of shell, each as its words; without comments.
 fn commands(text: &str) -> Vec<Vec<String>> {
     let mut all: Vec<Vec<String>> = vec![Vec::new()];
     let (mut word, mut quote) = (None::<String>, None);

@@ -1,9 +1,9 @@
-//! Views that are drawn for each image and epoch: the same bits on any threads and after a resume,
-//! epochs of one length, and nothing by default.
+//! Views sampled for each image and epoch: bit-identical on any number of threads and after
+//! resuming, epochs of equal length, and nothing by default.
 
 use crate::common::{BAD_CONFIG, Place, as_number, assert_has, good, micro};
 
-/// micro's 16 images of 64 x 64 in every kind of view.
+/// micro's 16 images of 64 x 64 with every kind of view.
 const ALL: &str = "--set input.augment.min_sizes=[48,56,64,80] --set input.max_size=96 \
                    --set input.augment.crop=0.5 --set input.augment.aspect=0.3 \
                    --set input.augment.vertical_flip=0.5 --set input.augment.min_visible=0.1 \
@@ -15,7 +15,7 @@ const TURNS: &str = "--set input.augment.quarter_turns=0.7 --set input.augment.a
 const JITTER: &str = "--set input.augment.jitter_size=64 --set data.empty=keep \
                       --set input.augment.boxes_after_crop=mask";
 
-/// Three epochs of 8 steps, and the same cut in mid-epoch.
+/// Three epochs of 8 steps, and the same interrupted in mid-epoch.
 #[test]
 fn drawn_views_give_the_same_bits_on_any_threads_and_after_a_resume() {
     for (name, rule) in [("all", ALL), ("jitter", JITTER), ("turns", TURNS)] {
@@ -43,8 +43,8 @@ fn drawn_views_give_the_same_bits_on_any_threads_and_after_a_resume() {
     }
 }
 
-/// The page of micro's images in every kind of view: pictures of each in three epochs, what they
-/// hold, and the copy of an image that is put beside it.
+/// The page of micro's images with every kind of view: pictures of each in three epochs,
+/// statistics, and the copy of an image that is added.
 #[test]
 fn the_data_page_shows_images_as_the_network_gets_them() {
     let place = Place::new();

@@ -1,8 +1,8 @@
-//! Annotations with boxes only: they train Faster R-CNN, and no mask is made up for them.
+//! Annotations with boxes only: they train Faster R-CNN, and no masks are invented for them.
 
 use crate::common::{BAD_CONFIG, BAD_DATA, Place, files, stores};
 
-/// A drawn set whose annotations have no segmentation: none at all, or an empty list.
+/// A synthetic set whose annotations have no segmentation: none at all, or an empty list.
 fn boxes_alone() -> Place {
     let place = Place::new();
     place.shapes(12, "set");
@@ -32,12 +32,12 @@ fn boxes_alone_train_faster_rcnn() {
         "prep --boxes --images set/images --annotations boxes.json --out store",
         &[&format!("{objects} (0 crowd, {objects} without a mask)")],
     );
-    // The masks of a model would be trained on nothing.
+    // A mask model would have nothing to train on.
     let words = ["have no mask", "store", "model.kind=faster_rcnn", "--boxes"];
     place.bad(&format!("train micro {}", stores("store", "store")), BAD_CONFIG, &words);
 }
 
-/// Without `--boxes` nothing would be left of them: that is said, with the way out.
+/// Without `--boxes` nothing would be left of them: this is reported, with the fix.
 #[test]
 fn boxes_alone_are_no_masks() {
     let place = boxes_alone();

@@ -1,9 +1,9 @@
-//! `onegraph compare`: what differs between runs, and how sure that is.
+//! `onegraph compare`: the differences between runs, with confidence intervals.
 
 use crate::common::{BAD_CONFIG, Place, as_list, assert_has, micro};
 
-/// Scores differ by what is planted: the second run of a config is as good as the first, one
-/// without detections is worse, and one on other images cannot be compared.
+/// Scores differ as constructed: the second run of a config is as good as the first, one without
+/// detections is worse, and one on other images cannot be compared.
 #[test]
 fn runs_are_compared_on_the_same_images() {
     let place = Place::new();
@@ -17,7 +17,7 @@ fn runs_are_compared_on_the_same_images() {
     ] {
         place.good(&micro(&format!("{few} --set train.name={name} {more}")));
     }
-    // A model that finds everything: the annotations themselves, in place of what was detected.
+    // A model that finds everything: the annotations themselves, instead of detections.
     let annotations = place.json("runs/data/micro/val-8x64-seed0/annotations.json");
     let objects = as_list(&annotations["annotations"]);
     let perfect: Vec<serde_json::Value> = objects

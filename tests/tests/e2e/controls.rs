@@ -1,5 +1,5 @@
-//! Controls of training: parameters that are frozen by name, groups of parameters, averages of
-//! parameters, weights of classes, images that are repeated, losses of the validation images.
+//! Training controls: parameters frozen by name, parameter groups, averages of parameters, class
+//! weights, repeated images, validation losses.
 
 use crate::common::{BAD_CONFIG, Place, as_number, assert_has, micro};
 use safetensors::SafeTensors;
@@ -8,7 +8,7 @@ const FROZEN: &str = "--set model.freeze=['backbone.*','rpn.head.*'] --set solve
 
 const FROZEN_RPN: &str = "[model]\nfreeze = [\"rpn.*\"]\n";
 
-/// A tensor's bytes in a file of a checkpoint of `runs/micro`; `None` if the file lacks it.
+/// A tensor's bytes in a file of a checkpoint of `runs/micro`; `None` if the file does not have it.
 fn tensor(place: &Place, step: u64, file: &str, name: &str) -> Option<Vec<u8>> {
     let bytes = place.bytes(&format!("runs/micro/checkpoints/step_{step:08}/{file}.safetensors"));
     let tensors = SafeTensors::deserialize(&bytes).expect("safetensors");
@@ -46,7 +46,7 @@ fn frozen_parameters_keep_their_bits_and_have_no_state() {
     assert!(place.state("runs/micro", 6) == place.state("runs/whole", 6), "resumed to other bits");
 }
 
-/// A config file with groups: they reach the update, and the config that a run keeps.
+/// A config file with groups: they affect the update, and are kept in the run's config.
 #[test]
 fn groups_of_parameters_have_their_own_rates_and_decays() {
     let place = Place::new();
@@ -106,7 +106,7 @@ fn classes_weigh_by_their_names() {
     place.good(resume);
 }
 
-/// The copies are the same whether a run was interrupted or not.
+/// The copies are the same in an interrupted and an uninterrupted run.
 #[test]
 fn images_of_rare_classes_are_repeated() {
     let place = Place::new();
@@ -128,7 +128,7 @@ fn images_of_rare_classes_are_repeated() {
     assert!(place.state("runs/linear", 11) != place.state("runs/whole", 11), "the same rule");
 }
 
-/// A small set makes an epoch of the length that is asked for, in which each image comes as often.
+/// A small set is repeated to the requested epoch length, with each image equally often.
 #[test]
 fn images_of_a_small_set_fill_an_epoch() {
     let place = Place::new();
@@ -137,7 +137,7 @@ fn images_of_a_small_set_fill_an_epoch() {
         &["an epoch has 40 images, of 16: each comes 2.5 times"],
     );
     assert_eq!(place.report("micro")["steps"], 20);
-    // Each copy is drawn by itself, and lies in the shape of its own size.
+    // Each copy is sampled separately, and is in the shape for its own size.
     let drawn = "--set data.min_epoch_images=60 --set input.augment.min_sizes=[32,48,64]";
     place.good(&micro(&format!("{drawn} --set train.steps=30 --set train.name=drawn")));
     let enough = place.run(&micro("--set data.min_epoch_images=16 --set train.steps=1"));
@@ -146,8 +146,8 @@ fn images_of_a_small_set_fill_an_epoch() {
     place.bad(&micro("--set data.min_epoch_images=100000"), BAD_CONFIG, &words);
 }
 
-/// The averages of a run are those of the formula, from the weights that it starts with; they are
-/// what is scored and what the checkpoint's weights hold, and a run that resumes has their bits.
+/// The averages of a run match the formula, from its initial weights; they are scored and saved as
+/// the checkpoint's weights, and a resumed run is bit-identical.
 #[test]
 fn averages_of_parameters_are_kept_scored_and_resumed() {
     let place = Place::new();
@@ -204,7 +204,7 @@ fn averages_of_parameters_are_kept_scored_and_resumed() {
     assert_eq!(found("resumed"), found("micro"));
 }
 
-/// On the images of one unmirrored step, of which the losses are those before the step.
+/// On the images of one step without flips, whose losses are those before the step.
 #[test]
 fn losses_of_validation_are_those_of_a_step_and_change_no_bit() {
     let place = Place::new();

@@ -1,4 +1,5 @@
-//! How a CPU takes products: of bf16 (`train.cpu_precision`), and in tiles (`train.winograd`).
+//! How a CPU computes GEMMs: in bf16 (`train.cpu_precision`), and with Winograd tiles
+//! (`train.winograd`).
 
 use kernels::isa::has_bf16;
 
@@ -9,8 +10,8 @@ const BF16: &str = "--set train.cpu_precision=bf16";
 /// Layers that are wide enough for tiles.
 const WIDE: &str = "--set model.fpn.channels=64 --set model.mask_head.channels=[32]";
 
-/// A run in bf16 is reproducible, resumes to the bit, differs from one in fp32, and is detected
-/// with in either.
+/// A run in bf16 is reproducible, resumes bit-exactly, differs from one in fp32, and either
+/// precision can be used for detection.
 #[test]
 fn a_run_in_bf16_repeats_and_resumes_to_the_bit() {
     if !has_bf16() {
@@ -43,7 +44,7 @@ fn a_processor_without_products_of_bf16_is_told_so() {
     assert!(!place.join("runs/micro").exists(), "nothing begins");
 }
 
-/// The same of 3x3 convolutions in tiles, which are the default.
+/// The same for 3x3 convolutions with Winograd tiles, which are the default.
 #[test]
 fn a_run_in_tiles_repeats_and_resumes_to_the_bit() {
     let place = Place::new();
@@ -52,7 +53,7 @@ fn a_run_in_tiles_repeats_and_resumes_to_the_bit() {
 }
 
 /// Runs `a` on one thread and `b` on four, resumed half way, have the same weights, and `c` has
-/// others; a resumption with another `key` is refused.
+/// different ones; resuming with another `key` is rejected.
 fn repeats_and_resumes(place: &Place, [own, other]: [&str; 2], key: &str) {
     let weights = |run: &str, step: u64| {
         place.bytes(&format!("runs/{run}/checkpoints/step_{step:08}/model.safetensors"))

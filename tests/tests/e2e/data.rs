@@ -1,5 +1,5 @@
-//! Data from files to training: real COCO images prepared, loaded and trained on, and the drawn
-//! set held to what it promises.
+//! Data from files to training: real COCO images prepared, loaded and trained on, and the
+//! properties of the synthetic set.
 
 use std::path::PathBuf;
 
@@ -11,14 +11,14 @@ use engine::dataset::{DataSet, Split};
 use engine::progress::Progress;
 use hotcoco::mask;
 
-/// Images and annotations of a split of COCO; nothing, and a `SKIPPED` line, where absent.
+/// Images and annotations of a COCO split; nothing, and a `SKIPPED` line, if missing.
 fn coco(split: &str) -> Option<(PathBuf, PathBuf)> {
     let root = support::data_dir().join("coco-open");
     let annotations = support::need(root.join(format!("annotations/instances_{split}2017.json")))?;
     Some((root.join(format!("{split}2017")), annotations))
 }
 
-/// A set drawn, trained on as files, and damaged: image files by a user, the store by a disk.
+/// A synthetic set, trained on as files, and damaged: image files by a user, the store by a disk.
 #[test]
 fn a_replaced_image_remakes_the_store() {
     let place = Place::new();
@@ -64,7 +64,8 @@ fn a_replaced_image_remakes_the_store() {
     assert!(said.err.contains("the folder holds no store, no run and no checkpoint"), "{said:?}");
 }
 
-/// `micro` on real images of all shapes: two padded shapes an orientation, an epoch and a bit.
+/// `micro` on real images of all shapes: two padded shapes per orientation, a little over one
+/// epoch.
 #[test]
 fn coco_images_train_in_padded_shapes_of_both_orientations() {
     let (Some((train, train_json)), Some((val, val_json))) = (coco("train"), coco("val")) else {
@@ -106,7 +107,7 @@ fn coco_images_train_in_padded_shapes_of_both_orientations() {
     assert_eq!(place.names("runs/data").len(), 2, "the stores are made once");
 }
 
-/// An annotation file that was edited is prepared again.
+/// An edited annotation file is prepared again.
 #[test]
 fn an_edited_annotation_file_is_another_data_set() {
     let place = Place::new();
@@ -123,8 +124,8 @@ fn an_edited_annotation_file_is_another_data_set() {
     assert_eq!(place.names("runs/data").len(), 2);
 }
 
-/// A folder is stored, and trained on, by the layout of its format; an option that needs a folder
-/// is not ignored without one.
+/// A folder is stored, and trained on, according to its format; an option that needs a folder is
+/// not ignored without one.
 #[test]
 fn a_folder_is_stored_by_its_format() {
     let place = Place::new();
@@ -165,7 +166,7 @@ fn a_folder_is_stored_by_its_format() {
     place.bad("prep drawn --split all --out two.store", BAD_DATA, &words);
 }
 
-/// Odd data is reported by each run, not only by the one that makes the store.
+/// Likely mistakes in data are reported by each run, not only by the one that builds the store.
 #[test]
 fn odd_data_is_told_each_time() {
     let place = Place::new();
@@ -189,8 +190,8 @@ fn odd_data_is_told_each_time() {
     }
 }
 
-/// A drawn set whose store is lost or damaged is drawn again; a folder that was never ours is left
-/// as it is.
+/// A synthetic set whose store is lost or damaged is generated again; a foreign folder is left
+/// unchanged.
 #[test]
 fn a_drawn_set_whose_store_is_lost_or_damaged_is_drawn_again() {
     let place = Place::new();
@@ -241,7 +242,7 @@ fn official_detections_print_the_familiar_lines() {
     }
 }
 
-/// Its statistics and files are held to account by the tests of dali.
+/// Its statistics and files are checked by the tests of dali.
 #[test]
 fn the_drawn_set_is_coco_and_keeps_its_promises() {
     let place = Place::new();
@@ -256,8 +257,8 @@ fn the_drawn_set_is_coco_and_keeps_its_promises() {
     check_masks(&Store::open(&place.join("set/store")).expect("the store"));
 }
 
-/// No pixel belongs to two objects, and an object with runs, which says that something hides a
-/// part of it, lies against another one.
+/// No pixel belongs to two objects, and an object with runs, which is partly hidden, is adjacent to
+/// another one.
 fn check_masks(store: &Store) {
     for i in 0..store.len() {
         let record = store.image(i);
@@ -265,7 +266,7 @@ fn check_masks(store: &Store) {
         let mut owner = vec![0usize; (h * w) as usize];
         let mut cut = Vec::new();
         for object in record.objects {
-            // hotcoco's masks run down the columns.
+            // hotcoco's masks are column-major.
             let mask = match store.object(object).segmentation {
                 Segmentation::Polygons(rings) => {
                     let ring: Vec<f64> = rings[0].iter().map(|v| f64::from(*v)).collect();

@@ -10,7 +10,7 @@ const TRAIN: &str = "train micro --set train.steps=8 --set train.checkpoint_ever
                      --set train.run_dir=disk";
 
 /// Runs a shell script next to a folder `disk` of `kib` KiB; `$ONEGRAPH` is the command in it.
-/// `None` where the system forbids that. The folder is copied to `left` at the end.
+/// `None` if the system does not allow it. The folder is copied to `left` at the end.
 fn with_disk(place: &Place, kib: usize, script: &str) -> Option<Said> {
     let unshare = || {
         let mut command = Command::new("unshare");
@@ -30,12 +30,12 @@ fn with_disk(place: &Place, kib: usize, script: &str) -> Option<Said> {
     Some(said(&mut command))
 }
 
-/// Draws the data, which the disk need not hold.
+/// Generates the data, which need not be on the disk.
 fn draw_data(place: &Place) {
     place.good(&TRAIN.replace("run_dir=disk", "run_dir=elsewhere").replace("steps=8", "steps=1"));
 }
 
-/// Every line of `metrics.jsonl` is whole, and so is every record of the event files.
+/// Every line of `metrics.jsonl` and every record of the event files is complete.
 fn assert_whole_records(place: &Place, run: &str) {
     assert!(place.text(&format!("{run}/metrics.jsonl")).ends_with('\n'));
     place.metrics(run);
@@ -46,7 +46,7 @@ fn assert_whole_records(place: &Place, run: &str) {
         let mut rest = &bytes[..];
         while !rest.is_empty() {
             let length = u64::from_le_bytes(rest[..8].try_into().expect("8 bytes"));
-            // Length and its checksum before the event, its checksum behind it.
+            // Length and its checksum before the event, its checksum after it.
             rest = &rest[12 + length as usize + 4..];
         }
     }
@@ -77,7 +77,7 @@ fn a_run_goes_on_to_its_scores_without_room_for_a_checkpoint() {
 fn a_disk_that_has_room_again_gets_the_next_checkpoint() {
     let place = Place::new();
     draw_data(&place);
-    // Something else fills the disk, until the run has said that it is full.
+    // Something else fills the disk, until the run has reported that it is full.
     let steps = "--set train.steps=4000 --set train.eval_every_steps=0 \
                  --set train.checkpoint_every_epochs=0";
     let script = format!(
@@ -112,7 +112,7 @@ fn predictions_are_written_without_room_for_their_pictures() {
     assert_eq!(said.err.matches("no more pictures are drawn").count(), 1, "{}", said.err);
     assert_has(&said.out, &["on 8 images"]);
     assert!(place.json("left/predictions.json").is_array());
-    // A name as long as file systems allow gets a picture too.
+    // A name of the maximum length also gets a picture.
     let long = format!("{}.jpg", "n".repeat(251));
     let first = place.names(&format!("runs/data/micro/{set}/images"))[0].clone();
     let first = place.join(&format!("runs/data/micro/{set}/images/{first}"));
@@ -124,7 +124,7 @@ fn predictions_are_written_without_room_for_their_pictures() {
 fn scores_are_told_before_a_report_fails() {
     let place = Place::new();
     draw_data(&place);
-    // Room for checkpoints, which are 262 KiB each, but not for a page as well.
+    // Space for checkpoints, which are 262 KiB each, but not for a page as well.
     let script = format!(
         "$ONEGRAPH {TRAIN} --set train.checkpoint_every_steps=0 --set train.keep_checkpoints=1 \
          --set train.keep_best=0 --set train.checkpoint_every_epochs=0 \

@@ -1,5 +1,5 @@
-//! The commands on a GPU that is none: the shipped PTX, through the driver's own calls, executed by
-//! the test driver.
+//! The commands on an emulated GPU: the shipped PTX, through the driver API, executed by the
+//! emulated driver.
 
 use crate::common::driver::Gpus;
 use crate::common::{NO_DEVICE, Said, as_number, assert_has, good, micro, said};
@@ -15,7 +15,7 @@ fn apart(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| ((a - b) / b).abs()).fold(0.0, f64::max)
 }
 
-/// The commands of a first hour, in each precision, compared with the CPU's f32.
+/// The commands of a first session, in each precision, compared with the CPU's f32.
 #[test]
 fn a_model_is_trained_evaluated_and_shown() {
     let gpus = Gpus::new("H100");
@@ -31,7 +31,7 @@ fn a_model_is_trained_evaluated_and_shown() {
         let validation = gpus.place.metrics(run).pop().expect("an evaluation")["val_loss"].as_f64();
         [losses(&gpus.place.steps(run)), vec![validation.expect("a loss")]].concat()
     };
-    // A run on a device writes down what one on the CPU does, at the same steps.
+    // A run on a device records the same as one on the CPU, at the same steps.
     let kept = |run: &str| {
         let of = |record: &Value| ["step", "epoch", "images", "lr"].map(|key| record[key].clone());
         let records: Vec<_> = gpus.place.metrics(run).iter().map(of).collect();
@@ -39,8 +39,8 @@ fn a_model_is_trained_evaluated_and_shown() {
     };
     gpus.place.good(&train("--device cpu --set train.name=cpu"));
     let of_cpu = losses("runs/cpu");
-    // Measured: 1.3e-7, 1.6e-3 and 8.3e-4. tf32 and fp16 have the same ten bits of mantissa, and
-    // one proposal that changes places moves a loss by more than their rounding.
+    // Measured: 1.3e-7, 1.6e-3 and 8.3e-4. tf32 and fp16 have the same ten mantissa bits, and one
+    // proposal that swaps places changes a loss by more than their rounding.
     for (precision, limit) in [("fp32", 1e-6), ("tf32", 5e-3), ("fp16", 5e-3)] {
         let more = format!("--device cuda --set train.precision={precision}");
         gpus.good(&train(&format!("{more} --set train.name={precision}")));
@@ -56,7 +56,7 @@ fn a_model_is_trained_evaluated_and_shown() {
     gpus.good(&format!("predict --run runs/fp16 --out found --device cuda {images}"));
 }
 
-/// Numbers of the GPU are NVML's, but for the clock that it does not know; tensors are collected.
+/// GPU metrics are NVML's, except for the clock, which is unknown; tensors are collected.
 #[test]
 fn a_run_shows_what_its_gpu_computes() {
     let gpus = Gpus::new("A100");
@@ -71,8 +71,8 @@ fn a_run_shows_what_its_gpu_computes() {
     assert_eq!(numbers, [Some(61.0), Some(42.0), Some(250.5), Some(1410.0), None], "{step}");
 }
 
-/// Views, colours and boxes of masks on a GPU are those of the CPU: steps in fp32 differ by
-/// rounding alone.
+/// Views, colours and boxes of masks on a GPU equal the CPU's: steps in fp32 differ only by
+/// rounding.
 #[test]
 fn drawn_views_and_colours_are_those_of_the_cpu() {
     const DRAWN: &str = "--set input.augment.min_sizes=[48,64] --set input.max_size=96 \
@@ -91,7 +91,7 @@ fn drawn_views_and_colours_are_those_of_the_cpu() {
     assert!(apart(&cuda, &cpu) < 1e-6, "{cuda:?}, not {cpu:?}");
 }
 
-/// The same weights, whatever the order in which streams, blocks and warps run, and on any GPU.
+/// The same weights, for any order of streams, blocks and warps, and on any GPU.
 #[test]
 fn the_order_of_work_changes_no_bit() {
     let gpus = Gpus::new("A100");
@@ -107,7 +107,7 @@ fn the_order_of_work_changes_no_bit() {
     assert!(first == train("races", &[("DRIVER_SEED", "3"), ("DRIVER_CHECKS", "races")]));
 }
 
-/// Functions whose error at their n-th call ends training.
+/// Functions whose error at the n-th call ends training.
 const FATAL: &[(&str, u32)] = &[
     ("cuInit", 1),
     ("cuDeviceGetCount", 1),
@@ -136,7 +136,7 @@ const FATAL: &[(&str, u32)] = &[
     ("cuGraphLaunch", 2),
 ];
 
-/// Whichever call of the driver fails, one sentence says so, with the exit code of a device.
+/// For any failing driver call, a one-line message reports it, with the exit code for a device.
 #[test]
 fn an_error_of_each_call_ends_with_one_sentence() {
     let gpus = Gpus::new("A100");
@@ -152,7 +152,7 @@ fn an_error_of_each_call_ends_with_one_sentence() {
     for (function, call) in FATAL {
         fails(&format!("{function}:{call}=999"));
     }
-    // An address that no kernel may use, an Xid, and memory that others have.
+    // An address that no kernel may use, an Xid, and memory used by other processes.
     for plant in ["cuGraphLaunch:2=700", "lost:150", "cuMemAlloc_v2:4=2"] {
         fails(plant);
     }

@@ -1,5 +1,5 @@
-//! Faults of a run of several processes on the driver for tests: a rank that dies, hangs or cannot
-//! go on, requests to stop, and faults of NCCL's.
+//! Failures of a run with several processes on the emulated driver: a rank that dies, hangs or
+//! cannot continue, requests to stop, and NCCL failures.
 
 use std::time::{Duration, Instant};
 
@@ -14,19 +14,19 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Exit code of a process that has aborted, as a shell reports it.
 const ABORTED: i32 = 134;
 
-/// The word for a rank that was killed.
+/// The message for a killed rank.
 const CLOSED: &str = "its connection closed";
 
 const ENDLESS: &str = "--device cuda --set train.images_per_group=1 --set train.log_every_steps=1 \
                        --set train.steps=4000";
 
-/// Two ranks with a GPU each.
+/// Two ranks with one GPU each.
 fn start<'a>(gpus: &'a Gpus, more: &str) -> Running<'a> {
     let command = || gpus.command(&micro(&format!("{ENDLESS} {more}")), &[]);
     Running::of(&gpus.place, vec![command(), command()])
 }
 
-/// Sends a signal to one of two ranks once a line says these words.
+/// Sends a signal to one of two ranks once a line contains these words.
 fn after(words: &str, more: &str, victim: usize, signal: Signal) -> Ended {
     let gpus = Gpus::new("A100,A100");
     let mut run = start(&gpus, more);
@@ -56,7 +56,7 @@ fn all_ranks_save_and_leave_when_one_is_asked_to() {
     assert_eq!(ended.said.matches("interrupted; go on with").count(), 1, "{}", ended.said);
 }
 
-/// Faults of NCCL: the planted fault, more of the config, words of the message, and the exit codes
+/// NCCL failures: the injected fault, additional config, words of the message, and the exit codes
 /// of the rank that may report first.
 const OF_NCCL: &[(&str, &str, &str, &[i32])] = &[
     ("1/sum:5=die,abort:hang", "", "rank 0: error: rank 1 on host ", &[ABORTED]),
@@ -70,7 +70,7 @@ const OF_NCCL: &[(&str, &str, &str, &[i32])] = &[
     ),
 ];
 
-/// Each ends both ranks in bounded time, also if NCCL does not let go of a group that has graphs.
+/// Each ends both ranks in bounded time, also if NCCL does not release a group that has graphs.
 #[test]
 fn faults_of_nccl_end_all_ranks() {
     let gpus = Gpus::new("H100,H100");
@@ -82,7 +82,7 @@ fn faults_of_nccl_end_all_ranks() {
         assert!(codes.contains(&said.code), "{plant}: {}\n{}", said.code, said.err);
         assert!(said.err.contains(words), "{plant}: {}", said.err);
         assert!(!said.err.contains("panicked"), "{plant}: {}", said.err);
-        // Some never began one.
+        // Some never started one.
         let _ = std::fs::remove_dir_all(gpus.place.join("runs/micro"));
     }
 }

@@ -1,4 +1,4 @@
-//! Ranks on the driver for tests: sums inside of captured graphs, by the NCCL for tests.
+//! Ranks on the emulated driver: all-reduces inside of captured graphs, with the emulated NCCL.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ fn two_ranks_train_to_the_same_weights_each_time() {
         gpus.place.state(&format!("runs/{name}"), 3)
     };
     let two = state("two", "--ranks 2");
-    // Accuracies and collections change nothing; gradients are summed over the ranks.
+    // Accuracies and collections change nothing; gradients are all-reduced.
     let shown = "--set train.accuracies=true --set train.log=[{of='gradients',every=3}]";
     assert!(two == state("again", &format!("--ranks 2 {shown}")), "the same bits each time");
     let steps = gpus.place.steps("runs/again");
@@ -57,11 +57,12 @@ fn four_ranks_train_to_the_same_weights_each_time() {
     let ([four, again], two) =
         (["four", "again"].map(|name| train_with(name, 4)), train_with("two", 2));
     assert!(four.0 == again.0, "the same bits each time");
-    // Sums of another order.
+    // Sums in a different order.
     assert!(((four.1 - two.1) / two.1).abs() < 1e-2, "{} and {}", four.1, two.1);
 }
 
-/// Rank 1 dies in a sum: the other leaves NCCL while its graphs hold sums, and names it.
+/// Rank 1 dies in an all-reduce: the other leaves NCCL while its graphs contain all-reduces, and
+/// reports it.
 #[test]
 fn a_rank_that_dies_in_a_sum_is_named() {
     let gpus = Gpus::new("H100,H100");
@@ -73,7 +74,7 @@ fn a_rank_that_dies_in_a_sum_is_named() {
     assert_eq!(findings(&gpus), Vec::<String>::new());
 }
 
-/// A fault of NCCL's own, with all ranks alive, ends them; nothing waits for its sum.
+/// A failure in NCCL itself, with all ranks alive, ends them; nothing waits for its all-reduce.
 #[test]
 fn a_sum_that_fails_ends_all_ranks() {
     let gpus = Gpus::new("H100,H100");

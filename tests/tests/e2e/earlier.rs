@@ -1,11 +1,11 @@
-//! Runs, stores, results and configs that the binaries of two commits wrote still load, resume and
-//! score to the same bits.
+//! Runs, stores, results and configs written by the binaries of two earlier commits still load,
+//! resume and score bit-identically.
 //!
-//! `tests/earlier` holds them. Commit 7031707 wrote six steps of `micro` with narrower layers on a
-//! store of six images, for each optimizer, and every preset as `--print-config` printed it,
-//! without comments. In its own folder, 80c2d0ae wrote four steps of masks, with AdamW and
-//! averages, and of keypoints, on a store of both, both with `train.tuning`, and what `predict`
-//! found. The digests below come from the same binaries, which resumed copies of these runs.
+//! `tests/earlier` contains them. Commit 7031707 wrote six steps of `micro` with narrower layers on
+//! a store of six images, for each optimizer, and every preset as printed by `--print-config`,
+//! without comments. In its own folder, 80c2d0ae wrote four steps with masks, with AdamW and
+//! averages, and with keypoints, on a store with both, both with `train.tuning`, and the output of
+//! `predict`. The digests below come from the same binaries, which resumed copies of these runs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::common::Place;
 use safetensors::SafeTensors;
 use sha2::{Digest, Sha256};
 
-/// A run, and digests of what it leaves when it is resumed.
+/// A run, and digests of its files after resuming.
 struct Earlier {
     folder: &'static str,
     run: &'static str,
@@ -84,7 +84,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// SHA-256 over the tensors in order of name: each its name, then its bytes.
+/// SHA-256 over the tensors sorted by name: each its name, then its bytes.
 fn digest(file: &[u8]) -> String {
     let tensors = SafeTensors::deserialize(file).expect("safetensors");
     let mut names = tensors.names();
@@ -97,7 +97,7 @@ fn digest(file: &[u8]) -> String {
     hex::encode(sha.finalize())
 }
 
-/// A copy of what a commit wrote.
+/// A copy of the files that a commit wrote.
 fn copied(folder: &str) -> Place {
     let place = Place::new();
     copy(&earlier().join(folder), place.path());
@@ -127,7 +127,7 @@ fn earlier_runs_resume_to_the_same_bits() {
             assert_eq!(hex::encode(Sha256::digest(found)), *expected, "{run}: {file}");
         }
         if !detections.is_empty() {
-            // The scores that the earlier binary recorded are still in the log.
+            // The scores recorded by the earlier binary are still in the log.
             let records = place.metrics(&format!("runs/{run}"));
             let scored = records.iter().filter(|record| record.get("bbox").is_some());
             let steps: Vec<_> = scored.map(|record| record["step"].as_u64()).collect();
@@ -136,7 +136,7 @@ fn earlier_runs_resume_to_the_same_bits() {
     }
 }
 
-/// The pictures of a run that 7031707 wrote were on its page only.
+/// The pictures of a run written by 7031707 were only on its page.
 #[test]
 fn an_earlier_report_goes_on() {
     let place = copied("");
@@ -161,7 +161,7 @@ fn an_earlier_run_is_evaluated_and_detects() {
     place.good("inspect train.store --verify");
 }
 
-/// With the results that 80c2d0ae wrote from the same files.
+/// With the results written by 80c2d0ae from the same files.
 #[test]
 fn earlier_results_are_found_again_scored_and_compared() {
     let place = copied("80c2d0ae");
@@ -185,7 +185,7 @@ fn earlier_results_are_found_again_scored_and_compared() {
     }
 }
 
-/// Values by key of a config as `--print-config` writes it.
+/// Values by key of a config as printed by `--print-config`.
 fn values(text: &str) -> BTreeMap<String, String> {
     let mut table = String::new();
     let mut values = BTreeMap::new();

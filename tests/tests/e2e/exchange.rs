@@ -1,4 +1,4 @@
-//! Models that leave for other projects and come back, and runs that begin from their files.
+//! Models exported for other projects and loaded back, and runs that start from their files.
 
 use crate::common::{BAD_CONFIG, FAILED, Place, as_list, assert_has, micro};
 use crate::tensors::{self, Tensors};
@@ -10,7 +10,7 @@ fn trained() -> Place {
     Place::trained("--set train.steps=2")
 }
 
-/// The command's scores, from weights of the run.
+/// The command's scores with weights of the run.
 fn scores(place: &Place, weights: &str) -> String {
     place.shows(
         &format!("eval --weights {weights} --config {CHECKPOINT}/config.toml"),
@@ -178,7 +178,7 @@ fn rows_of_classes_are_kept_by_name_and_not_taken_in_silence_without() {
         "--init other.safetensors",
         &["the predictors are reinitialised", "6 initialised"],
     );
-    // As many classes as the data has are not its classes by name.
+    // As many classes as the data has do not imply the same classes.
     tensors::write(&place, "nameless.safetensors", &model(&place), None);
     let finetune = "--init nameless.safetensors --finetune";
     let anew =

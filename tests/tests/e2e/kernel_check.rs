@@ -1,5 +1,5 @@
-//! The check of a GPU's wgmma kernels at its first start: on the test driver, with kernels made
-//! wrong.
+//! The self-test of a GPU's wgmma kernels at its first start: on the emulated driver, with modified
+//! kernels.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use kernels::compiled::kernels;
 use crate::common::driver::Gpus;
 use crate::common::{Said, assert_has, micro, said};
 
-/// `DRIVER_EDIT` with another text for the first line of a kernel that holds `find`.
+/// `DRIVER_EDIT` with a replacement for the first line of a kernel that contains `find`.
 fn edit_of(
     kernel: &str,
     find: &str,
@@ -30,13 +30,13 @@ fn register(line: &str) -> &str {
     line[at..].split(',').next().expect("an operand")
 }
 
-/// One product in some is left out.
+/// Some MMAs are omitted.
 fn wrong(kernel: &str) -> (&'static str, String) {
     let of_warps = edit_of(kernel, "mma.sync", |_| String::new());
     of_warps.or_else(|| edit_of(kernel, "mma_async", |_| String::new())).expect("its products")
 }
 
-/// The first pointer leads nowhere.
+/// The first pointer is invalid.
 fn faulty(kernel: &str) -> (&'static str, String) {
     let nowhere = |line: &str| format!("mov.u64 {}, 16;", register(line));
     edit_of(kernel, "cvta.to.global.u64", nowhere).expect("a pointer")
@@ -54,8 +54,8 @@ fn weights(gpus: &Gpus, run: &str) -> Vec<u8> {
 
 const TRAIN: &str = "--device cuda --set train.steps=3";
 
-/// A GPU whose kernels of warpgroups are wrong, or fault, trains without them, and says so at each
-/// start; it is checked once.
+/// A GPU whose wgmma kernels are wrong, or fault, trains without them, and prints a notice at each
+/// start; it is tested once.
 #[test]
 fn kernels_of_warpgroups_that_fail_their_check_are_left_out() {
     for made in [wrong("conv2d_f16_tall"), faulty("conv2d_grad_weight_f16_low")] {

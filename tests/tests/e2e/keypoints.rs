@@ -1,4 +1,4 @@
-//! Keypoints from annotations to results: training, scores, prediction, and what is refused.
+//! Keypoints from annotations to results: training, scores, prediction, and rejected inputs.
 
 use crate::common::{BAD_CONFIG, Place, as_list, as_number, micro};
 
@@ -6,7 +6,7 @@ const KEYPOINTS: &str = "--set model.kind=keypoint_rcnn --set model.keypoint_hea
                          --set model.keypoint_head.channels=[8] --set model.keypoint_head.pooled=7";
 const VAL: &str = "runs/data/micro/val-8x64-seed0";
 
-/// A run that finds something, whatever it is; it resumes, and its scores come with their files.
+/// A run that detects something; it resumes, and its scores come with their files.
 #[test]
 fn keypoints_are_trained_scored_and_predicted() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! The category of a class: stored with the weights, reported, and COCO's id for a head of 91
+//! The category of a class: stored with the weights, reported, and COCO's id for a head with 91
 //! outputs.
 
 use crate::common::{BAD_CONFIG, Place, as_list, as_number, assert_has, renumber};
@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 
 /// Outputs of torchvision's classifier on COCO, background included.
 const OUTPUTS: usize = 91;
-/// The ids that the four shapes get, with gaps, and COCO's names of them.
+/// The ids of the four shapes, with gaps, and COCO's names for them.
 const IDS: [u64; 4] = [1, 27, 80, 90];
 const NAMES: [&str; 4] = ["person", "backpack", "toaster", "toothbrush"];
 
-/// A set of shapes whose categories have COCO's ids and names, with gaps, and a run on it.
+/// A synthetic set whose categories have COCO's ids and names, with gaps, and a run on it.
 fn trained_on_sparse_ids(steps: usize) -> Place {
     let place = Place::new();
     place.shapes(12, "set");
@@ -47,7 +47,7 @@ max_size = 96
 draw_images = 0
 "#;
 
-/// The weights of a run of 400 steps, which finds something.
+/// The weights of a run of 400 steps, which detects something.
 const MODEL: &str = "runs/sparse/checkpoints/step_00000400/model.safetensors";
 
 /// The same model with 91 outputs: the rows of each class at its COCO id, and classes that cannot
@@ -87,7 +87,7 @@ fn a_head_of_91_outputs_keeps_cocos_ids() {
     assert_eq!((said.code, &said.out), (0, &own), "{}", said.err);
     assert_has(&said.err, &["4 classes: 1 ", "(id 27)", "90 "]);
 
-    // A step of training meets the same losses, and its checkpoint says what the classes mean.
+    // A training step has the same losses, and its checkpoint stores the classes' categories.
     let loss = |name: &str, more: &str| {
         let set = "--set train.steps=1 --set solver.warmup_steps=0";
         place.good(&format!("train sparse.toml {set} --set train.name={name} {more}"));
@@ -106,7 +106,7 @@ fn a_head_of_91_outputs_keeps_cocos_ids() {
     assert_eq!(classes[27], json!(["N/A", 28]));
     place.good("eval --run runs/wide");
 
-    // By position a class would be another category: such weights are not guessed at.
+    // By position a class would be another category: such weights are rejected.
     let five = "--set model.num_classes=5";
     place.bad(&format!("eval --run runs/sparse {five}"), 1, &["cls_score"]);
     let mut six = tensors::read(&place, MODEL);
@@ -121,8 +121,8 @@ fn a_head_of_91_outputs_keeps_cocos_ids() {
     place.bad(eval, BAD_CONFIG, &["5 classes and do not say which", "store"]);
 }
 
-/// A head of 91 outputs that says nothing has COCO's classes: data of other names is not scored as
-/// if it had them, and training on it does not start from their predictors.
+/// A head with 91 outputs and no stored classes has COCO's: data with other names is not scored
+/// with them, and training on it does not start from their predictors.
 #[test]
 fn a_head_of_91_outputs_is_not_taken_for_other_categories() {
     let place = trained_on_sparse_ids(1);
@@ -164,7 +164,7 @@ fn a_head_of_91_outputs_is_not_taken_for_other_categories() {
     );
 }
 
-/// The file is enough to know the classes.
+/// The file is sufficient to determine the classes.
 #[test]
 fn a_weights_file_states_its_classes() {
     let place = trained_on_sparse_ids(400);

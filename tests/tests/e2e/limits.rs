@@ -1,12 +1,12 @@
-//! Enormous numbers, as large as their limits allow: a plan or a sentence, never a panic, an abort
-//! or a hang.
+//! Very large values, up to their limits: a plan or an error message, never a panic, an abort or a
+//! hang.
 
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use crate::common::{BAD_CONFIG, Place, bad, micro};
 
-/// The time that planning may take, even of the largest model, on a busy machine.
+/// Time limit for planning, even for the largest model, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn run(place: &Place, arguments: &[&str]) -> (Output, Duration) {

@@ -1,4 +1,5 @@
-//! The commands from end to end, as their users run them, in one program: each file links no more.
+//! The commands end to end, as users run them, in one program: separate files need no additional
+//! linking.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,4 @@
-//! A user's mistakes: one sentence that names the place, an exit code, and nothing half done.
+//! User mistakes: a one-line message with the location, an exit code, and no partial output.
 
 use std::fs;
 use std::path::Path;
@@ -183,7 +183,7 @@ fn checkpoints() {
     place.write("runs/micro/last_checkpoint", "checkpoints/step_00000009\n");
     place.write("runs/micro/checkpoints/step_00000009/state.safetensors", bytes);
     place.bad(resume, FAILED, &["of step 10", "step_00000009"]);
-    // The way out that the sentence names.
+    // The fix suggested by the message.
     place.write("runs/micro/last_checkpoint", "checkpoints/step_00000005\n");
     place.good(resume);
     place.write("runs/micro/last_checkpoint", "");
@@ -192,7 +192,7 @@ fn checkpoints() {
     place.bad(resume, FAILED, &["there is no last_checkpoint"]);
 }
 
-/// The same shapes under other names: labels would silently mean something else.
+/// The same shapes under other names: labels would silently refer to other classes.
 #[test]
 fn data_of_other_classes() {
     let place = Place::new();
@@ -212,7 +212,7 @@ fn data_of_other_classes() {
     place.bad(&eval, BAD_CONFIG, &["renamed.store", "other classes"]);
 }
 
-/// A model may know more classes than its data names; a run reports that, and keys that do nothing.
+/// A model may have more classes than its data; a run reports that, and keys without effect.
 #[test]
 fn more_classes_than_the_data_has() {
     let place = Place::new();

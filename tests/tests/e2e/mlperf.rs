@@ -1,4 +1,4 @@
-//! `onegraph mlperf run`: its logs, by the rules' own checker where it is installed.
+//! `onegraph mlperf run`: its logs, checked by the rules' own checker if it is installed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +10,7 @@ use crate::common::{
 };
 use serde_json::Value;
 
-/// MLPerf's rules on a model and images that a CPU trains in seconds: 3 steps an epoch.
+/// MLPerf's rules on a model and images that a CPU trains in seconds: 3 steps per epoch.
 const SHORT: &str = r#"
 extends = "mlperf_8"
 
@@ -75,19 +75,19 @@ fn events(log: &str) -> Vec<(String, Value, Value)> {
     lines.map(event).collect()
 }
 
-/// Where key `key` is first among the events.
+/// Index of the first event with key `key`.
 fn at(events: &[(String, Value, Value)], key: &str) -> usize {
     let found = events.iter().position(|(theirs, ..)| theirs == key);
     found.unwrap_or_else(|| panic!("no {key}"))
 }
 
-/// The python that `.ci/run` gives `mlperf-logging`.
+/// The Python with `mlperf-logging` installed by `.ci/run`.
 fn checker() -> Option<PathBuf> {
     let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/mlperf/bin/python");
     python.is_file().then_some(python)
 }
 
-/// Runs a checker of `mlperf-logging` with these words; what it says, and whether it is content.
+/// Runs a checker of `mlperf-logging` with these arguments; its output, and whether it passes.
 fn check(place: &Place, module: &str, words: &[&str]) -> Option<(String, bool)> {
     let Some(python) = checker() else {
         println!("SKIPPED: mlperf-logging is not installed in target/mlperf (see CONTRIBUTING.md)");
@@ -138,7 +138,7 @@ fn a_shortened_run_lacks_accuracy_alone() {
     assert_lacks_accuracy_alone(&place, "out", 0);
     assert_has(&said.out, &["unverified: these results are not verified"]);
 
-    // The script of the submission repeats the run.
+    // The submission's script repeats the run.
     let mut command = Command::new("sh");
     command.arg(place.join("out/benchmarks/maskrcnn/implementations/box/run_and_time.sh"));
     command.args(["--keep-caches"]).env("OUT", "again").current_dir(place.path());
@@ -147,7 +147,7 @@ fn a_shortened_run_lacks_accuracy_alone() {
     assert!(place.text(&log("again", 0)).contains("eval_accuracy"));
 }
 
-/// The same on a GPU of the test driver, with few regions.
+/// The same on an emulated GPU, with few regions.
 #[test]
 fn a_shortened_run_on_a_device_leaves_a_log() {
     let gpus = Gpus::new("H100");
@@ -163,7 +163,7 @@ fn a_shortened_run_on_a_device_leaves_a_log() {
     assert_is_a_log(&gpus.place, "out", 0);
 }
 
-/// By the official checker it is a log of the open division.
+/// It passes the official checker as a log of the open division.
 fn assert_is_a_log(place: &Place, out: &str, run: usize) {
     let log = log(out, run);
     let words = ["--usage", "training", "--ruleset", "3.1.0", &log];
@@ -171,8 +171,8 @@ fn assert_is_a_log(place: &Place, out: &str, run: usize) {
     assert_has(&said, &["SUCCESS"]);
 }
 
-/// By the official checkers the log of a run and its system are as they should be; by the rules of
-/// the closed division, too, but for the accuracy.
+/// A run's log and system description pass the official checkers; also for the closed division,
+/// except for the accuracy.
 fn assert_lacks_accuracy_alone(place: &Place, out: &str, run: usize) {
     assert_is_a_log(place, out, run);
     let log = log(out, run);
@@ -210,7 +210,7 @@ fn runs_that_reach_their_targets_are_scored() {
         assert_eq!(last, "checkpoints/step_00000003\n");
     }
     place.bad(&run, BAD_CONFIG, &["result_0.txt", "is of an earlier run", "--out"]);
-    // Before the runs that there is room for.
+    // Rejected before runs that do not exist yet.
     place.bad(&format!("{run} --first 2"), BAD_CONFIG, &["result_2.txt", "another --first"]);
     assert!(!place.join("out/runs/result_3").exists());
     place.told(&run.replace("--runs 3", "--runs 2 --first 3"), &[]);
@@ -219,8 +219,8 @@ fn runs_that_reach_their_targets_are_scored() {
     assert_tree_is_accepted(&place);
 }
 
-/// By the official checker the folder is a submission, with the accuracy and the epochs of runs of
-/// the whole model in place of those of a tiny one.
+/// The folder passes the official checker as a submission, with the accuracy and the epochs of full
+/// model runs instead of the tiny one's.
 fn assert_tree_is_accepted(place: &Place) {
     let folder = "out/benchmarks/maskrcnn/implementations/box";
     let files = "README.md box_onegraph.json config.toml init_datasets.sh run_and_time.sh setup.sh";
@@ -246,7 +246,7 @@ fn assert_tree_is_accepted(place: &Place) {
 }
 
 /// One flipped byte in each file of a store: names and sizes of images are metadata, everything
-/// else is read once the clock runs. A run that met the damage has no score.
+/// else is read once the clock runs. A run that encountered the damage has no score.
 #[test]
 fn damage_of_each_file_is_found_when_the_rules_allow_the_read() {
     let place = place();
@@ -316,9 +316,9 @@ fn a_run_that_cannot_be_timed_is_refused() {
     assert!(said.code == 2 && said.err.contains("it names files"), "{}", said.err);
 }
 
-/// docs/timed-run.md from its first line to its verdict on two hosts of two ranks each, with drawn
-/// data and a small model: one rank is killed during training, and its run goes on from its
-/// checkpoint.
+/// docs/timed-run.md from its first line to its result on two hosts with two ranks each, with
+/// synthetic data and a small model: one rank is killed during training, and its run continues from
+/// its checkpoint.
 #[test]
 fn the_timed_run_is_rehearsed_on_two_hosts() {
     if !has_namespaces() || is_missing("mpirun") {
@@ -338,7 +338,7 @@ fn the_timed_run_is_rehearsed_on_two_hosts() {
         assert_eq!(told.matches(words).count(), 1, "{words}: {told}");
     }
 
-    // Targets that no model reaches: it would go on until the steps are done.
+    // Targets that no model reaches: it would continue until all steps are done.
     let timed = format!(
         "mlperf run short.toml --out submission --system box --org ours --seed 7 --keep-caches \
          {stores}"
@@ -371,7 +371,7 @@ fn the_timed_run_is_rehearsed_on_two_hosts() {
     let logs = [1, 2, 3].map(|run| log("submission", run));
     let scored = place.run(&format!("mlperf score {}", logs.join(" ")));
     assert_has(&scored.out, &["olympic mean of 1 of 3 runs"]);
-    // Runs of a tiny model end before the first epoch at which the reference does.
+    // Runs of a tiny model end before the reference's first epoch with that score.
     assert_eq!(scored.code, 1, "{}", scored.err);
     assert_has(&scored.err, &["no score: the runs converge faster"]);
     assert_lacks_accuracy_alone(&place, "submission", 1);
@@ -391,12 +391,12 @@ fn starting<'a>(place: &'a Place, program: &str, arguments: &str) -> Running<'a>
     for name in ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] {
         command.env(name, "1");
     }
-    // mpirun ends four times this after a rank has failed.
+    // mpirun takes four times this to end after a rank has failed.
     command.env("OMPI_MCA_odls_base_sigkill_timeout", "2");
     Running::by(place, command)
 }
 
-/// The same to its end.
+/// The same, until it ends.
 fn on_two_hosts(place: &Place, program: &str, arguments: &str) -> Ended {
     let ended = starting(place, program, arguments).end();
     assert_eq!(ended.codes, [0], "{}", ended.said);

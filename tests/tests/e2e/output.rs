@@ -1,4 +1,4 @@
-//! Output of commands for people and programs: run directory, report, metrics, predictions.
+//! Output of commands for users and programs: run directory, report, metrics, predictions.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,7 +11,7 @@ use rustix::fs::{CWD, Mode, mkfifoat};
 use score::STAT_NAMES;
 use serde_json::Value;
 
-/// The losses of a Mask R-CNN in the order of logs.
+/// The losses of a Mask R-CNN in log order.
 const LOSSES: [&str; 5] =
     ["loss_classifier", "loss_box_reg", "loss_mask", "loss_objectness", "loss_rpn_box_reg"];
 
@@ -63,7 +63,7 @@ fn report_and_metrics() {
         let mut names: Vec<&str> = STAT_NAMES.to_vec();
         names.sort_unstable();
         assert_eq!(stats.keys().collect::<Vec<_>>(), names);
-        // Shapes of at most half of 64 pixels: none is large, and an undefined score is no number.
+        // Shapes of at most half of 64 pixels: none is large, and an undefined score is null.
         assert_eq!(stats["APl"], Value::Null);
         let ap = as_number(&stats["AP"]);
         assert!((0.0..=1.0).contains(&ap), "{ap}");
@@ -86,7 +86,7 @@ fn report_and_metrics() {
     assert!((lr(0) - 2e-5).abs() < 1e-9 && (lr(9) - 0.02).abs() < 1e-8, "{} {}", lr(0), lr(9));
 }
 
-/// The program says what it was built from, wherever it lies and runs.
+/// The program prints the commit of its build, from any directory.
 #[test]
 fn the_commit_of_a_report_is_that_of_the_build() {
     let place = Place::new();
@@ -137,7 +137,7 @@ fn a_target_ends_the_run_and_the_report_says_so() {
     let report = place.report("micro");
     assert_eq!((&report["steps"], &report["target_reached"]), (&3.into(), &true.into()));
     assert_eq!(place.text("runs/micro/last_checkpoint").trim(), "checkpoints/step_00000003");
-    // The run has ended, whoever resumes it; another target lets it go on.
+    // The run has ended, and resuming it does nothing; with another target it continues.
     place.good("train --resume runs/micro");
     assert_eq!(place.report("micro")["state"], "target_reached");
     assert_eq!(place.report("micro")["steps"], 3);
@@ -170,8 +170,8 @@ fn predictions_score_as_the_evaluation_did_and_are_drawn() {
     let predicted = place.json("p/predictions.json");
     let results = as_list(&predicted);
     assert!(!results.is_empty(), "nothing found");
-    // The evaluation wrote the same, from other batches: boxes and masks are together here, apart
-    // there.
+    // The evaluation wrote the same, from other batches: boxes and masks are together here, in
+    // separate files there.
     let key = |r: &Value| (r["image_id"].to_string(), r["score"].to_string());
     for (file, field) in [("bbox.json", "bbox"), ("segm.json", "segmentation")] {
         let written = place.json(&format!("runs/micro/inference/{file}"));
@@ -201,7 +201,7 @@ fn predictions_score_as_the_evaluation_did_and_are_drawn() {
     }
 }
 
-/// Every file that a command writes where its user says.
+/// Every file that a command writes to a user-specified path.
 #[test]
 fn outputs_follow_links_and_leave_pipes_as_they_are() {
     let place = Place::trained("--set train.steps=2");
@@ -236,7 +236,7 @@ fn outputs_follow_links_and_leave_pipes_as_they_are() {
         for folder in [&real, &link].map(|path| path.parent().expect("a folder")) {
             fs::create_dir_all(folder).expect("a folder");
         }
-        // To a file that is not there yet.
+        // To a file that does not exist yet.
         symlink(&real, &link).expect("a link");
         run();
         assert!(link.is_symlink() && real.is_file(), "{arguments}");
@@ -258,13 +258,13 @@ fn outputs_follow_links_and_leave_pipes_as_they_are() {
         &[(into_file, &["file", "exists"]), (into_folder, &["out: it is a directory"])],
     );
     assert!(place.names(".").iter().all(|name| !name.ends_with(".partial")), "left behind");
-    // A file of another program is not replaced.
+    // A foreign file is not replaced.
     place.write("theirs/predictions.json", r#"[{"image_id": 1, "category_id": 2}]"#);
     let predict = format!("predict --run runs/micro --out theirs {val}");
     place.bad(&predict, BAD_CONFIG, &["theirs/predictions.json was not written by onegraph"]);
 }
 
-/// Decodes a picture that must be PNG; its height and width.
+/// Decodes a picture that must be PNG; returns its height and width.
 fn png_size(bytes: &[u8]) -> (usize, usize) {
     assert_eq!(bytes[..8], *b"\x89PNG\r\n\x1a\n");
     let info = dali::decode::probe(bytes).expect("a PNG");

@@ -1,15 +1,15 @@
-//! Two processes that make the same data at once.
+//! Two processes that create the same data concurrently.
 
 use std::process::{Child, Command, Stdio};
 
 use crate::common::Place;
 use dali::Store;
 
-/// Pairs of processes that race; more with `ONEGRAPH_RACES`.
+/// Pairs of concurrent processes; more with `ONEGRAPH_RACES`.
 const RACES: usize = 3;
 
-/// The command in a process-id namespace of its own, where it is process 1 as in a container;
-/// nothing where the system forbids that.
+/// The command in a separate process-id namespace, where it is process 1 as in a container; nothing
+/// if the system does not allow it.
 fn in_a_namespace(place: &Place, arguments: &str) -> Option<Command> {
     let unshare = || {
         let mut command = Command::new("unshare");
@@ -32,7 +32,7 @@ fn start(mut command: Command) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts")
 }
 
-/// Both end well.
+/// Both succeed.
 fn join(children: [Child; 2]) {
     for child in children {
         let output = child.wait_with_output().expect("it ends");

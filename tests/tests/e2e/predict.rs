@@ -1,4 +1,4 @@
-//! Prediction over files as people have them: some broken, turned, in subfolders, of one name.
+//! Prediction on typical user files: some broken, rotated, in subfolders, or with equal names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,7 +15,7 @@ mod example;
 
 const VAL: &str = "runs/data/micro/val-8x64-seed0/images";
 
-/// A folder with a run that finds something, whatever it is.
+/// A folder with a run that detects something.
 fn trained() -> Place {
     Place::trained("--set train.steps=40 --set model.detections.score_threshold=0.01")
 }
@@ -41,7 +41,7 @@ fn a_bad_file_is_named_and_the_rest_is_predicted() {
     place.write("in/a\x1b[2J\n\u{202e}.jpg", "no picture");
     let said = place.told("predict --run runs/micro --out in/out --min-score 0 in", &[]);
     let unsupported = "in/sub/clip.png is GIF; onegraph reads JPEG, PNG, BMP, TIFF and WebP";
-    // A file's name cannot steer the terminal.
+    // A file name cannot send control sequences to the terminal.
     let escaped = r"skipped: in/a\u{1b}[2J\n\u{202e}.jpg is neither";
     assert_has(
         &said.err,
@@ -57,7 +57,7 @@ fn a_bad_file_is_named_and_the_rest_is_predicted() {
 
     let strict = "predict --strict --run runs/micro --out strict in/street.jpg in/broken.jpg";
     place.bad(strict, BAD_DATA, &["in/broken.jpg", "neither JPEG nor PNG"]);
-    // A run that reads nothing leaves the pictures of the last one, which go with the next.
+    // A run that reads nothing keeps the pictures of the previous one, which the next one removes.
     place.bad("predict --run runs/micro --out in/out in/broken.jpg", BAD_DATA, &["broken.jpg"]);
     assert_eq!(pictures(&place, "in/out").len(), 2);
     place.good("predict --run runs/micro --out in/out in/street.jpg");
@@ -68,7 +68,7 @@ fn a_bad_file_is_named_and_the_rest_is_predicted() {
     assert_eq!(place.json("few/predictions.json").as_array().map(Vec::len), Some(1));
 }
 
-/// The ids in the results by file names.
+/// The ids in the results by file name.
 fn ids(place: &Place, folder: &str) -> BTreeMap<String, u64> {
     let found = place.json(&format!("{folder}/predictions.json"));
     let found = as_list(&found).iter();
@@ -106,7 +106,7 @@ fn numbers_of_names_are_ids_whatever_else_is_in_the_folder() {
     }
 }
 
-/// A JPEG with an EXIF segment that says how to turn it.
+/// A JPEG with an EXIF segment that has an orientation.
 fn with_orientation(jpeg: &[u8], turn: u8) -> Vec<u8> {
     let mut exif = b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0".to_vec();
     exif.extend([turn, 0, 0, 0, 0, 0, 0, 0]);
@@ -118,7 +118,7 @@ fn with_orientation(jpeg: &[u8], turn: u8) -> Vec<u8> {
 fn an_image_is_turned_as_its_exif_says() {
     let place = trained();
     let jpeg = place.bytes(&format!("{VAL}/{:012}.jpg", 1));
-    // Shown turned by a quarter to the right.
+    // Displayed rotated by 90 degrees clockwise.
     let turned = place.write("turned.jpg", with_orientation(&jpeg, 6));
     let mut rgb = vec![0; 64 * 64 * 3];
     dali::decode::decode_rgb_into(&jpeg, &mut rgb).expect("a JPEG");

@@ -1,5 +1,5 @@
-//! Faults of a run of several processes: a rank that dies, hangs or cannot go on, and requests to
-//! stop.
+//! Failures of a run with several processes: a rank that dies, hangs or cannot continue, and
+//! requests to stop.
 
 use std::fs;
 use std::process::Command;
@@ -26,7 +26,7 @@ const EVALUATING: &str = "--set train.eval_every_steps=2 --set eval.batch_size=1
                           --set data.synthetic.val_images=400";
 const DRAWING: &str = "--set data.synthetic.train_images=4000";
 
-/// Starts a run, and sends a signal to one rank once a line says these words.
+/// Starts a run, and sends a signal to one rank once a line contains these words.
 fn signalled(
     place: &Place,
     ranks: usize,
@@ -40,12 +40,12 @@ fn signalled(
         sleep(Duration::from_millis(500));
     }
     run.signal(victim, signal);
-    // One that is asked to stop lets the others evaluate their share.
+    // A rank that is requested to stop lets the others evaluate their share.
     run.end_within(if signal == Signal::USR1 { LIMIT * 6 } else { LIMIT })
 }
 
-/// Number of ranks, more of the config, and words of the line at which a rank is lost; which, by
-/// what signal, and how the others notice it.
+/// Number of ranks, additional config, and words of the line at which a rank is lost; the rank, the
+/// signal, and how the others detect it.
 type Loss = (usize, &'static str, &'static str, (usize, Signal), &'static str);
 
 const CLOSED: &str = "its connection closed";
@@ -72,7 +72,7 @@ fn all_name_the_lost_rank(losses: &[Loss]) {
         let place = Place::new();
         let ended = signalled(&place, ranks, more, words, (victim, signal));
         ended.assert_names(ranks, victim, why);
-        // One that goes on after it was given up saves nothing.
+        // One that continues after it was given up saves nothing.
         let of_victim = if signal == Signal::KILL { 137 } else { RANK_LOST };
         for (rank, code) in ended.codes.iter().enumerate() {
             let expected = if rank == victim { of_victim } else { RANK_LOST };
@@ -98,7 +98,7 @@ fn a_rank_lost_in_an_evaluation_or_while_another_draws_is_named() {
     all_name_the_lost_rank(&ELSEWHERE);
 }
 
-/// mpirun wakes the stopped rank once another has left.
+/// mpirun continues the stopped rank once another has exited.
 #[test]
 fn a_rank_killed_or_stopped_under_mpirun_is_named() {
     if is_missing("mpirun") {
@@ -115,7 +115,7 @@ fn a_rank_killed_or_stopped_under_mpirun_is_named() {
     }
 }
 
-/// Rank 1 reads from a disk of its own, which loses the store while it is in use.
+/// Rank 1 reads from its own disk, which loses the store while it is in use.
 #[test]
 fn a_rank_whose_store_is_cut_ends_all() {
     let place = Place::new();
@@ -144,8 +144,8 @@ fn a_rank_whose_store_is_cut_ends_all() {
     );
 }
 
-/// On a full disk the run goes on to its scores; then rank 0 ends with its fault, and the others
-/// quote it.
+/// On a full disk the run continues to its scores; then rank 0 ends with its error, and the others
+/// repeat it.
 #[test]
 fn a_full_disk_of_rank_0_is_told_by_all() {
     let place = Place::new();
@@ -170,7 +170,7 @@ fn a_full_disk_of_rank_0_is_told_by_all() {
     assert!(of("rank 1: error: rank 0 on host "), "{}", ended.said);
 }
 
-/// Whichever rank is asked, all save at one step and leave; one line reports it.
+/// For any rank that gets the request, all save at one step and exit; one line reports it.
 #[test]
 fn all_ranks_save_and_leave_when_one_is_asked_to() {
     let saved_and_left = |place: &Place, ended: &Ended, told: [usize; 2]| {
@@ -186,7 +186,7 @@ fn all_ranks_save_and_leave_when_one_is_asked_to() {
         let ended = signalled(&place, 2, "", "iter 2/", (asked, Signal::USR1));
         saved_and_left(&place, &ended, told);
     }
-    // Also the process that has started them, which hands the request on.
+    // Also for the process that has started them, which forwards the request.
     let place = Place::new();
     let own = place.command(&format!("{ENDLESS} --ranks 2"));
     let by_mpirun = (!is_missing("mpirun")).then(|| under_mpirun(&place, 2, ENDLESS));
@@ -212,8 +212,8 @@ fn an_evaluation_is_the_last_when_one_rank_is_asked_to_stop() {
     assert_eq!(place.names("runs/quickstart/checkpoints"), ["step_00000002"]);
 }
 
-/// A run whose rank died goes on from its last checkpoint with another number of ranks, and ends
-/// as one that nothing befell.
+/// A run whose rank died continues from its last checkpoint with another number of ranks, and ends
+/// like an undisturbed one.
 #[test]
 fn a_run_that_lost_a_rank_goes_on_with_another_number_of_ranks() {
     let place = Place::new();
@@ -236,7 +236,7 @@ fn a_run_that_lost_a_rank_goes_on_with_another_number_of_ranks() {
     }
 }
 
-/// Non-finite losses are reported once, with a step that runs again.
+/// Non-finite losses are reported once, with a step that can be replayed.
 #[test]
 fn non_finite_losses_are_told_by_one_rank() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! Runs of several processes on CPUs.
+//! Runs with several processes on CPUs.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -15,7 +15,7 @@ const QUICKSTART: &str = "train quickstart --set train.images_per_group=2 --set 
                           --set train.eval_every_steps=6 --set eval.draw_images=1 --device cpu \
                           --set eval.loss=true --set train.run_dir=runs";
 
-/// Runs the command as this many ranks; all end in order.
+/// Runs the command as this many ranks; all end successfully.
 fn run(place: &Place, ranks: usize, arguments: &str) -> Ended {
     good(Running::start(place, ranks, arguments))
 }
@@ -26,15 +26,15 @@ fn good(run: Running<'_>) -> Ended {
     ended
 }
 
-/// However many processes there are and whoever starts them, they read the same images and end with
-/// the same weights, so with the same scores, and leave one run's files each.
+/// For any number of processes and any launcher, runs read the same images and end with the same
+/// weights, thus with the same scores, and write the files of a single run.
 #[test]
 fn one_two_and_four_processes_end_with_the_same_weights() {
     let place = Place::new();
     let train = |name: &str| format!("{QUICKSTART} --set train.name={name}");
     let one = run(&place, 1, &train("one"));
     let beside = Place::new();
-    // Runs at the same time do not meet.
+    // Concurrent runs do not mix.
     let other = Running::by(&beside, beside.command(&format!("{} --ranks 2", train("two"))));
     let by_itself = Running::by(&place, place.command(&format!("{} --ranks 2", train("two"))));
     let mut runs = vec![("two", good(by_itself)), ("four", run(&place, 4, &train("four")))];
@@ -65,7 +65,7 @@ fn one_two_and_four_processes_end_with_the_same_weights() {
     evaluated_by_ranks_as_by_one(&place);
 }
 
-/// Ranks that share the images of `onegraph eval` print and write what one process does.
+/// Ranks that share the images of `onegraph eval` print and write the same as one process.
 fn evaluated_by_ranks_as_by_one(place: &Place) {
     let eval = "eval --run runs/one --device cpu";
     let file = |out: &str, name: &str| place.bytes(&format!("{out}/{name}.json"));
@@ -84,8 +84,8 @@ fn evaluated_by_ranks_as_by_one(place: &Place) {
     assert_has(error, &["differs from rank 0 in model.detections.per_image"]);
 }
 
-/// The figures of a bench are those of all ranks, printed and written by one; an option that makes
-/// no sense over ranks is refused in one line.
+/// The figures of `bench` are for all ranks, printed and written by one; an option that makes no
+/// sense with ranks is rejected with a one-line message.
 #[test]
 fn a_step_of_two_ranks_is_measured_together() {
     let place = Place::new();
@@ -120,8 +120,8 @@ fn a_step_of_two_ranks_is_measured_together() {
     }
 }
 
-/// Only the first rank scores; when its verdict ends the run, the others stop after the same step,
-/// and the run is that of one process and of one that waits for its scores.
+/// Only rank 0 scores; when its result ends the run, the others stop after the same step, and the
+/// run equals that of one process and one that waits for its scores.
 #[test]
 fn a_late_verdict_ends_all_ranks_after_the_same_step() {
     let place = Place::new();
@@ -142,7 +142,7 @@ fn a_late_verdict_ends_all_ranks_after_the_same_step() {
     }
 }
 
-/// A reason why no rank can train is reported once, before any data is drawn.
+/// A reason why no rank can train is reported once, before data is generated.
 #[test]
 fn ranks_that_cannot_train_together_are_refused_in_one_line() {
     let place = Place::new();
@@ -163,7 +163,7 @@ fn ranks_that_cannot_train_together_are_refused_in_one_line() {
     assert!(!place.join("runs/data").exists(), "nothing was drawn");
 }
 
-/// A command that begins later.
+/// A command that starts later.
 fn late(place: &Place, arguments: &str) -> Command {
     let (of_one, mut late) = (place.command(arguments), Command::new("sh"));
     late.args(["-c", "sleep 2; exec \"$0\" \"$@\""]).arg(of_one.get_program());
@@ -171,7 +171,7 @@ fn late(place: &Place, arguments: &str) -> Command {
     late
 }
 
-/// A command that ranks may not share is refused in a line of rank 0, which comes last.
+/// A command that ranks may not share is rejected in one line by rank 0, which comes last.
 #[test]
 fn a_refusal_is_told_by_a_first_rank_that_comes_late() {
     let place = Place::new();
@@ -195,8 +195,8 @@ fn a_refusal_is_told_by_a_first_rank_that_comes_late() {
     }
 }
 
-/// Rank 0 starts with a rank that comes late, and names one that never comes, or that another
-/// run's token keeps out.
+/// Rank 0 starts with a late rank, and reports one that never joins, or that has another run's
+/// token.
 #[test]
 fn a_rank_that_comes_late_is_waited_for_and_one_that_never_comes_is_named() {
     let place = Place::new();

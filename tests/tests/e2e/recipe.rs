@@ -1,16 +1,16 @@
-//! A recipe that follows the data: lengths in epochs, images that are held out.
+//! A recipe that depends on the data: lengths in epochs, held-out images.
 
 use crate::common::{BAD_CONFIG, Place, as_count, assert_has, micro, renumber, stores};
 
-/// Enough for some class to be found.
+/// Enough training for some class to be detected.
 const LEARNS: &str = "--set train.steps=150 --set solver.learning_rate=0.04 --set data.empty=keep";
 
-/// A good run's messages.
+/// The messages of a successful run.
 fn told(place: &Place, arguments: &str) -> String {
     place.told(arguments, &[]).err
 }
 
-/// micro has 16 images in batches of 2: 8 steps to an epoch.
+/// micro has 16 images in batches of 2: 8 steps per epoch.
 #[test]
 fn a_run_of_epochs_is_that_of_its_steps_and_goes_on_in_epochs() {
     let place = Place::new();
@@ -32,7 +32,7 @@ fn a_run_of_epochs_is_that_of_its_steps_and_goes_on_in_epochs() {
     place.bad(fewer, BAD_CONFIG, &["train.steps is 4", "step 6"]);
 }
 
-/// One annotation file; more images change no image's split.
+/// One annotation file; adding images does not change any image's split.
 #[test]
 fn a_part_of_the_training_set_is_held_out() {
     let place = Place::new();
@@ -58,7 +58,7 @@ fn a_part_of_the_training_set_is_held_out() {
     place.bad(resume, BAD_CONFIG, &["training data", "--override"]);
 }
 
-/// The preset `finetune` at the size of micro, from a model of micro: its start is step 0.
+/// The preset `finetune` at the size of micro, from a micro model: its initial weights are step 0.
 #[test]
 fn finetune_starts_from_a_run_of_ours_and_scores_the_start() {
     let place = Place::trained("--set train.steps=8 --set train.eval_at_end=false");
@@ -107,7 +107,7 @@ fn a_run_without_validation_data_scores_nothing() {
     assert_eq!(report["state"], "done");
     assert!(place.join("runs/micro/report.html").exists());
     place.good("train --resume runs/micro --set train.steps=6");
-    // Scores come with the data.
+    // Scores appear once there is validation data.
     place.good("train --resume runs/micro --set train.steps=7 --set data.val_store=set/store");
     assert!(place.join("runs/micro/best.json").exists());
     for (key, value) in [("patience", "2"), ("target_box", "0.3"), ("target_mask", "0.3")] {
@@ -116,7 +116,7 @@ fn a_run_without_validation_data_scores_nothing() {
     }
 }
 
-/// The validation data lacks the first class, and numbers the others otherwise.
+/// The validation data lacks the first class, and numbers the others differently.
 #[test]
 fn validation_data_may_have_some_of_the_classes_under_other_ids() {
     let place = Place::new();
@@ -190,7 +190,7 @@ fn a_run_on_some_classes_is_that_on_data_with_no_others() {
     place.bad(&other, BAD_CONFIG, &["rest has no class", "nor any other", "nearest of its 2"]);
 }
 
-/// Two sets with the same image ids and other category ids, whose images dali joins.
+/// Two sets with the same image ids and different category ids, whose images dali joins.
 #[test]
 fn a_run_on_two_sets_takes_the_images_of_both_and_resumes_to_the_bit() {
     let place = Place::new();

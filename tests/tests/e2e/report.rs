@@ -6,7 +6,7 @@ use std::process::Stdio;
 use crate::common::{self, BAD_CONFIG, DIVERGED, Place, as_list, assert_has, files, micro};
 use serde_json::Value;
 
-/// A page that asks a browser to load it again.
+/// Marks a page that reloads itself.
 const RELOADS: &str = "http-equiv=\"refresh\"";
 
 #[test]
@@ -17,7 +17,7 @@ fn the_report_names_data_command_commit_and_date() {
     let text = |pointer: &str| report.pointer(pointer).and_then(Value::as_str).expect(pointer);
     assert!(text("/data/train/path").ends_with("runs/data/micro/train-16x64-seed0/store"));
     assert_eq!(report["data"]["train"]["images"], 16);
-    // The hash of the data, and that of its keypoints.
+    // The hash of the data, and the keypoints' hash.
     assert_eq!((&report["data"]["val"]["images"], text("/data/train/key").len()), (&8.into(), 129));
     assert!(text("/commands/0").ends_with(" train micro --set eval.draw_images=2"));
     assert_eq!((text("/state"), text("/data/val/key").len()), ("done", 129));
@@ -31,7 +31,7 @@ fn the_report_names_data_command_commit_and_date() {
         let classes = report["analysis"][kind]["classes"].as_array().map(Vec::len);
         assert_eq!(classes, Some(4), "{kind}");
     }
-    // Each table under its name.
+    // Each table below its name.
     let names: Vec<&str> = out.lines().filter(|l| ["bbox", "segm"].contains(l)).collect();
     assert_eq!(names, ["bbox", "segm"]);
     let log = place.text("runs/micro/log.txt");
@@ -86,7 +86,7 @@ fn a_resumed_run_tells_its_sessions_apart() {
     assert_has(&place.text("runs/micro/log.txt"), &["no step was left to train"]);
 }
 
-/// The losses become non-finite long after an evaluation; the report shows that one.
+/// The losses become non-finite long after an evaluation; the report shows that evaluation.
 #[test]
 fn a_run_that_diverges_leaves_a_report_with_its_last_evaluation() {
     let place = Place::trained("--set train.steps=4 --set eval.draw_images=1");
@@ -167,8 +167,8 @@ fn scores_are_printed_with_their_classes_and_go_to_tensorboard_with_a_picture() 
     assert!(names.iter().all(|name| classes.contains(name)), "{files}");
 }
 
-/// With `train.accuracies` the metrics, TensorBoard and the page get them, with
-/// `train.log_parameters` TensorBoard gets mean and norm of each weight and gradient; without them
+/// With `train.accuracies` the metrics, TensorBoard and the page have them, with
+/// `train.log_parameters` TensorBoard has mean and norm of each weight and gradient; without them
 /// none.
 #[test]
 fn accuracies_and_statistics_of_parameters_are_recorded_if_asked() {
@@ -197,8 +197,8 @@ fn accuracies_and_statistics_of_parameters_are_recorded_if_asked() {
     assert!(fg.expect("a count") >= 0.0 && bg.expect("a count") > 0.0, "{first}");
 }
 
-/// With each log line come numbers of the machine, without a GPU none of one; the first step says
-/// when it came.
+/// Each log line comes with machine metrics, without GPU metrics if there is no GPU; the first step
+/// records its time.
 #[test]
 fn use_of_the_machine_is_recorded() {
     let place = Place::new();
@@ -218,12 +218,12 @@ fn use_of_the_machine_is_recorded() {
     assert!(!has("gpu_percent").contains(&true));
     let [cpu, mib] = ["cpu_percent", "memory_mib"]
         .map(|name| steps[1][&format!("system/{name}")].as_f64().expect("a number"));
-    // The processor's time is counted in ticks of 10 ms, of which two short steps may have none.
+    // CPU time is counted in ticks of 10 ms, and two short steps may have none.
     assert!((0.0..1e5).contains(&cpu) && mib > 5.0, "{cpu} {mib}");
 }
 
-/// `[[train.log]]` writes numbers of the tensors that it names every so many steps, and of parts of
-/// the model, to both files; a pattern that fits nothing is refused with the nearest names.
+/// `[[train.log]]` periodically writes statistics of the matching tensors, and of parts of the
+/// model, to both files; a pattern without a match is rejected with the nearest names.
 #[test]
 fn collections_of_tensors_are_recorded() {
     let place = Place::new();
@@ -242,7 +242,7 @@ fn collections_of_tensors_are_recorded() {
     let gradients = log("gradients")[0];
     let head = &gradients["tensors"]["roi_heads.box_predictor.cls_score.weight"];
     assert_eq!(head["histogram"]["counts"].as_array().map(Vec::len), Some(32), "{gradients}");
-    // Parts are disjoint, and all of the model: their norms make up the norm of the step.
+    // Parts are disjoint, and cover the model: their norms combine to the norm of the step.
     let parts = gradients["parts"].as_object().expect("parts");
     let squares: f64 = parts.values().filter_map(|part| part["l2"].as_f64()).map(|n| n * n).sum();
     let all = step(2)["grad_norm"].as_f64().expect("a norm");
@@ -259,8 +259,8 @@ fn collections_of_tensors_are_recorded() {
     place.bad("train wrong.toml --device cpu", BAD_CONFIG, &words);
 }
 
-/// Each checkpoint is logged with the hash of its weights, which is that of its file; the same
-/// run again has the same, and another seed another.
+/// Each checkpoint is logged with the hash of its weights, which equals its file's; repeating the
+/// run gives the same hash, another seed a different one.
 #[test]
 fn a_checkpoint_is_logged_with_the_hash_of_its_weights() {
     let place = Place::new();
@@ -310,7 +310,7 @@ fn a_key_is_explained_listed_and_traced_to_its_file() {
             ("config finetune_r18", &["finetune_r18 is a preset, not a key"]),
         ],
     );
-    // By the last part of its name, by an inner table's, and by that of other projects.
+    // By the last part of its name, by an inner table's name, and by other projects' names.
     for (name, begin) in [
         ("optimizer", "solver.optimizer\n"),
         ("anchors", "model.anchors.sizes "),

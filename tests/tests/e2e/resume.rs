@@ -1,4 +1,4 @@
-//! Resumed runs: the state that is kept, the changes that are refused, and the message when losses
+//! Resumed runs: the state that is kept, the changes that are rejected, and the message when losses
 //! become non-finite.
 
 use std::fs;
@@ -14,14 +14,14 @@ fn a_resumed_run_that_would_mean_something_else_is_refused() {
     let resume = |more: &str| format!("train --resume runs/micro --set train.steps=6 {more}");
     let before = place.state("runs/micro", 4);
     place.bad(&resume("--set train.seed=7"), BAD_CONFIG, &["train.seed", "--override"]);
-    // Another optimizer has another state: even an accepted change has nothing to go on with.
+    // Another optimizer has a different state: even an accepted change cannot continue from it.
     let other = resume("--override --set solver.optimizer=novograd");
     place.bad(&other, BAD_CONFIG, &["solver.optimizer: \"sgd\" -> \"novograd\"", "model.weights"]);
     let weights = resume("--override --set model.weights=nothing.safetensors");
     place.bad(&weights, BAD_CONFIG, &["model.weights", "begin a new run"]);
     let fewer = "train --resume runs/micro --set train.steps=3";
     place.bad(fewer, BAD_CONFIG, &["train.steps is 3", "step 4"]);
-    // The config that lies in the run directory is compared, too.
+    // The config in the run directory is compared, too.
     let config = place.text("runs/micro/config.toml");
     place.write("runs/micro/config.toml", config.replace("momentum = 0.9", "momentum = 0.5"));
     place.bad(&resume(""), BAD_CONFIG, &["solver.momentum: 0.9 -> 0.5"]);
@@ -33,7 +33,7 @@ fn a_resumed_run_that_would_mean_something_else_is_refused() {
     assert_eq!(meta["overrides"][0]["change"]["key"], "solver.momentum");
 }
 
-/// The evaluations of a run whose folder is gone find nothing to write into, and say so.
+/// Evaluations of a run whose folder was removed have nowhere to write, and report it.
 #[test]
 fn a_run_directory_that_is_removed_or_moved_away_is_not_made_again() {
     for away in ["rm -r runs/x", "mv runs/x moved"] {
@@ -45,7 +45,7 @@ fn a_run_directory_that_is_removed_or_moved_away_is_not_made_again() {
         while !place.join("runs/x/best.json").exists() {
             std::thread::sleep(Duration::from_millis(5));
         }
-        // It may write a new file between two looks of rm.
+        // It may write a new file between two scans of rm.
         while place.join("runs/x").exists() {
             let mut shell = Command::new("sh");
             let moved = shell.args(["-c", away]).current_dir(place.path()).output();
@@ -71,7 +71,7 @@ fn a_run_without_its_config_is_resumed_with_that_of_its_checkpoint() {
     place.bad("train --resume empty", BAD_CONFIG, &["neither config.toml nor last_checkpoint"]);
 }
 
-/// The same configuration, but other images under the same path.
+/// The same configuration, but different images under the same path.
 #[test]
 fn other_training_data_under_the_same_name_is_refused() {
     let place = Place::new();
@@ -85,7 +85,7 @@ fn other_training_data_under_the_same_name_is_refused() {
         BAD_CONFIG,
         &["training data", "--override"],
     );
-    // The same annotations on other pixels, and the same pixels under other masks.
+    // The same annotations on other pixels, and the same pixels with other masks.
     let prep = "prep --images other/images --annotations set/annotations.json --out pixels";
     place.good(prep);
     let mut annotations = place.json("set/annotations.json");
@@ -108,7 +108,7 @@ fn other_training_data_under_the_same_name_is_refused() {
 #[test]
 fn the_best_checkpoint_is_kept_and_patience_ends_the_run() {
     let place = Place::new();
-    // From weights that find something: patience begins there.
+    // From weights that detect something: patience starts counting there.
     place.good(&micro("--set train.steps=300 --set train.name=first"));
     let often = "--init runs/first --set train.eval_every_steps=2 --set train.keep_checkpoints=1";
     // No step changes anything, so no score is better than the first.
@@ -142,13 +142,13 @@ fn what_a_user_keeps_beside_the_checkpoints_stays() {
     assert_eq!(names, [&[".step_mine.tmp"][..], &kept].concat());
 }
 
-/// Good checkpoints do not make room for bad ones, and the step that went wrong can be looked at.
+/// Good checkpoints are not replaced by bad ones, and the step that failed can be replayed.
 #[test]
 fn non_finite_losses_save_nothing_and_leave_the_step() {
     let wild = "--set solver.learning_rate=1e6 --set solver.clip_norm=0 \
                 --set solver.warmup_steps=0 --set train.checkpoint_every_steps=1 \
                 --set train.eval_every_steps=2";
-    // Lost after ten bad steps, after one, and at the end of a run that is too short for ten.
+    // Ended after ten bad steps, after one, and at the end of a run that is too short for ten.
     for more in [
         "--set train.steps=1000",
         "--set train.steps=1000 --set solver.dynamic_loss_scale=false",

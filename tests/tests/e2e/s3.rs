@@ -1,4 +1,4 @@
-//! Files and folders in S3, through a network that cuts, delays, refuses and alters.
+//! Files and folders in S3, over a network that interrupts, delays, rejects and alters requests.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -14,7 +14,7 @@ fn run(server: &Server, place: &Place, arguments: &str) -> Said {
     common::good(&mut server.command(place, arguments))
 }
 
-/// Draws the data set of `micro`, and puts its images and annotations into the bucket.
+/// Generates the data set of `micro`, and uploads its images and annotations to the bucket.
 fn drawn(server: &Server) -> Place {
     let place = Place::new();
     place.good("train micro --set train.steps=1");
@@ -31,12 +31,12 @@ fn drawn(server: &Server) -> Place {
 const PREP: &str =
     "prep --images s3://data/shapes/val --annotations s3://data/shapes/annotations.json";
 
-/// Trains on what is stored there.
+/// Trains on the data stored in S3.
 fn train_there() -> String {
     micro(&stores("s3://data/store", "s3://data/store"))
 }
 
-/// Files of a store that do not tell when its images were written.
+/// Files of a store that do not contain the times of its images.
 fn is_of_data(name: &str) -> bool {
     !matches!(name, "header.json" | "sources.bin")
 }
@@ -49,7 +49,8 @@ fn assert_same_store(server: &Server, key: &str, local: &Path) {
     }
 }
 
-/// Data, a run and its model go to S3 and come back with the same bytes, whatever the network does.
+/// Data, a run and its model are uploaded to S3 and downloaded with the same bytes, for any network
+/// faults.
 fn there_and_back(kind: Kind) {
     let Some(server) = Server::start(kind) else { return };
     let place = drawn(&server);
@@ -83,7 +84,7 @@ fn there_and_back(kind: Kind) {
     for (name, bytes) in there.iter().filter(|(name, _)| !name.starts_with('.')) {
         assert!(other.bytes(&format!("runs/stage/data/runs/micro/{name}")) == *bytes, "{name}");
     }
-    // A second run of the name, a detector of either, and `auto`.
+    // A second run with the same name, a detector from either, and `auto`.
     let second = run(&server, &here, &format!("{train} --set train.steps=4"));
     assert_has(&second.out, &["s3://data/runs/micro-2/report.json"]);
     let third = Place::new();
@@ -121,7 +122,7 @@ fn what_is_wrong_with_an_address_is_told_in_a_sentence() {
     bad("eval --run s3://data/shapes", 1, &["last_checkpoint"]);
     let train = "train micro --set data.synthetic=none --set data.train_store=s3://data/shapes";
     bad(train, BAD_CONFIG, &["s3://data/shapes holds no store", "header.json"]);
-    // A run that never begins leaves its name to the next, here and there.
+    // A run that never begins releases its name, locally and in S3.
     bad(&format!("{train} --set train.run_dir=s3://data/runs"), BAD_CONFIG, &["holds no store"]);
     assert!(!place.join("runs/stage/data/runs/micro").exists(), "a folder stays");
     let next = "train micro --set train.steps=1 --set train.run_dir=s3://data/runs";
@@ -136,13 +137,13 @@ fn what_is_wrong_with_an_address_is_told_in_a_sentence() {
     assert_has(&told.err, &["the server refuses the request", "AWS_SECRET_ACCESS_KEY"]);
 }
 
-/// A run is one process's, and what this machine has of it is not lost to what S3 has.
+/// A run belongs to one process, and local changes are not overwritten by S3.
 #[test]
 fn a_run_that_another_process_goes_on_with_is_left_to_it() {
     let server = Server::start(Kind::Fs).expect("built in");
     let (first, second) = (Place::new(), Place::new());
     let train = "train micro --set train.run_dir=s3://data/runs --set eval.draw_images=0";
-    // Its last steps do not reach S3, as no request does.
+    // Its last steps are not uploaded, as every request fails.
     let lost = said(
         server
             .command(&first, &format!("{train} --set train.steps=4"))
@@ -152,16 +153,16 @@ fn a_run_that_another_process_goes_on_with_is_left_to_it() {
     assert_has(&lost.err, &["error: s3://data/runs"]);
     run(&server, &first, &format!("{train} --set train.steps=4"));
     let own = server.bucket().read("runs/micro/.onegraph-owner").expect("an owner");
-    // As if the process had been killed before it wrote to S3.
+    // As if the process had been killed before uploading to S3.
     let ahead = "runs/stage/data/runs/micro/.onegraph-ahead";
     first.write(ahead, &own);
     run(&server, &first, "train --resume s3://data/runs/micro --set train.steps=6");
     run(&server, &second, "train --resume s3://data/runs/micro --set train.steps=8");
     first.write(ahead, &own);
-    // A folder whose steps S3 lacks, of a run that has gone on there.
+    // A folder with steps that S3 lacks, of a run that has continued in S3.
     let resume = "train --resume s3://data/runs/micro --set train.steps=10";
     common::bad(&mut server.command(&first, resume), BAD_CONFIG, &["has continued there since"]);
-    // A process whose place is taken while it runs.
+    // A process whose run is taken over while it is running.
     let mut child = server.command(&second, &format!("{train} --set train.steps=1000000"));
     let child = child.stdout(Stdio::null()).stderr(Stdio::piped());
     let child = child.spawn().expect("it starts");
@@ -186,7 +187,7 @@ fn a_run_that_another_process_goes_on_with_is_left_to_it() {
     );
 }
 
-/// One version of an object is read, in one piece or many.
+/// One version of an object is read, in one or many requests.
 #[test]
 fn an_object_that_is_replaced_while_it_is_read_is_named() {
     let server = Server::start(Kind::Fs).expect("built in");
@@ -202,7 +203,7 @@ fn an_object_that_is_replaced_while_it_is_read_is_named() {
     }
 }
 
-/// Parts go, and pieces come, through a bad network.
+/// Multipart uploads and ranged downloads, over a faulty network.
 #[test]
 fn a_large_object_goes_in_parts_and_comes_back() {
     for kind in [Kind::Fs, Kind::Moto] {
@@ -222,7 +223,7 @@ fn a_large_object_goes_in_parts_and_comes_back() {
     }
 }
 
-/// A network that alters every answer leaves no file with other bytes.
+/// A network that alters every answer never results in a file with other bytes.
 #[test]
 fn bytes_that_are_never_right_are_refused() {
     let server = Server::start(Kind::Fs).expect("built in");
@@ -230,7 +231,8 @@ fn bytes_that_are_never_right_are_refused() {
     bucket.write(vec![1; 100_000].into(), "small").expect("an object");
     let objects = bucket.list("small").expect("a listing");
     let wanted: Vec<_> = objects.into_iter().map(|o| (o, place.join("small"))).collect();
-    // Other bytes each time: bytes that come twice are the object's, and its ETag no checksum.
+    // Different bytes each time: bytes received twice would be accepted, and its ETag is not a
+    // checksum.
     let mut count = 0;
     server.set(Box::new(move |method, _| {
         count += 1;
@@ -243,13 +245,13 @@ fn bytes_that_are_never_right_are_refused() {
     assert!(fault.contains("s3://data/sent"), "{fault}");
 }
 
-/// Times that the server is killed; more by hand (CONTRIBUTING.md).
+/// Number of times that the server is killed; more by hand (CONTRIBUTING.md).
 fn kills() -> usize {
     std::env::var("ONEGRAPH_SERVER_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(4)
 }
 
-/// A server that is killed while data is prepared, trained on or saved: each command ends well or
-/// says why, and once the server is back all is as if nothing had happened.
+/// A server that is killed while data is prepared, trained on or saved: each command succeeds or
+/// reports why not, and once the server is back everything is as if nothing had happened.
 #[test]
 fn a_server_that_is_killed_loses_nothing() {
     let mut server = Server::start(Kind::Fs).expect("built in");

@@ -9,7 +9,7 @@ use crate::common::{BAD_CONFIG, Place, assert_has, with_default_signals};
 
 const IMAGES: &str = "runs/data/micro/val-8x64-seed0/images";
 
-/// A server of the last run, and the address that it names.
+/// A server for the last run, and the address that it prints.
 struct Server {
     child: Child,
     errors: BufReader<std::process::ChildStderr>,
@@ -47,7 +47,7 @@ impl Server {
         (status, text.split_once("\r\n\r\n").expect("a body").1.to_string())
     }
 
-    /// Ends it with SIGTERM. Returns its exit code and what it said.
+    /// Ends it with SIGTERM. Returns its exit code and its output.
     fn end(mut self) -> (Option<i32>, String) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").arg(pid).status().expect("kill runs").success());
@@ -88,7 +88,7 @@ fn the_server_answers_with_the_bytes_of_predict() {
     let (status, body) = server.post("image/jpeg", &place.bytes("in/1.jpg"));
     assert_eq!(status, 200, "{body}");
     assert!(!body.contains("file_name") && body.contains("\"image_id\":0"), "{body}");
-    // A bomb: 65,535 x 65,535 pixels of nothing, refused by its head.
+    // A decompression bomb: 65,535 x 65,535 empty pixels, rejected by its header.
     let mut bomb = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\xff\xff\0\0\xff\xff\x08\x02\0\0\0".to_vec();
     bomb.extend(crc32fast::hash(&bomb[12..]).to_be_bytes());
     for (kind, body, status, why) in [

@@ -1,4 +1,4 @@
-//! Signals: answered in every phase, with nothing half-made left.
+//! Signals: handled in every phase, without leaving incomplete files.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -10,13 +10,13 @@ use crate::common::driver::Gpus;
 use crate::common::ranks::Running;
 use crate::common::{self, INTERRUPTED, Place, micro, with_default_signals};
 
-/// The answer must come within this, on a machine that runs other tests.
+/// Time limit for the response, on a machine that runs other tests.
 const ANSWER: Duration = Duration::from_secs(2);
 
 const SIGNALS: [(&str, Signal); 4] =
     [("TERM", Signal::TERM), ("INT", Signal::INT), ("HUP", Signal::HUP), ("USR1", Signal::USR1)];
 
-/// A run that no test waits for.
+/// A run that never ends by itself.
 fn endless() -> String {
     micro("--set train.steps=1000000 --set train.log_every_steps=1")
 }
@@ -48,7 +48,7 @@ fn assert_interrupted(running: Running<'_>) {
     assert_eq!(ended.codes, [INTERRUPTED], "{}", ended.said);
 }
 
-/// The names of everything under a folder that looks half-made.
+/// The names of everything under a folder that looks incomplete.
 fn debris(place: &Place) -> Vec<String> {
     let said = Command::new("find")
         .args([".", "-name", "*.tmp*", "-o", "-name", "*.old*", "-o", "-name", "*.onegraph-*"])
@@ -99,8 +99,8 @@ fn an_evaluation_ends_and_its_step_is_saved() {
     }
 }
 
-/// Each signal, on the CPU and on a device: the run saves, and goes on with the bits of one that
-/// was not interrupted.
+/// Each signal, on the CPU and on a device: the run saves, and continues bit-identically to an
+/// uninterrupted one.
 #[test]
 fn training_saves_after_the_first_signal_and_goes_on_with_equal_bits() {
     for (signal, device) in
@@ -141,7 +141,7 @@ fn a_second_signal_does_not_wait_for_the_step() {
                  --set data.synthetic.val_images=2";
     let mut running = start(&place, &place.command(large));
     until(&mut running, "run directory");
-    // The step has begun soon after.
+    // The step has started soon after.
     std::thread::sleep(Duration::from_millis(500));
     assert!(acknowledged(&mut running, "INT") < ANSWER);
     let since = Instant::now();
@@ -184,7 +184,7 @@ fn a_second_signal_ends_a_run_whose_terminal_is_stuck() {
     let metrics = place.join("runs/micro/metrics.jsonl");
     let length = || std::fs::metadata(&metrics).map_or(0, |meta| meta.len());
     let mut before = 0;
-    // It stands still once the pipe is full.
+    // It blocks once the pipe is full.
     while length() == 0 || length() != before {
         before = length();
         std::thread::sleep(Duration::from_millis(500));
@@ -206,7 +206,7 @@ fn two_processes_do_not_train_one_run() {
     let host = "is the run directory of process";
     let pid = running.pid(0).to_string();
     place.bad("train --resume runs/micro", common::BAD_CONFIG, &["runs/micro", host, &pid]);
-    // A process that dies leaves no lock behind.
+    // A killed process leaves no lock behind.
     running.signal(0, Signal::KILL);
     assert_eq!(running.end().codes, [128 + 9]);
     place.good(&micro("--set train.steps=1 --set train.name=other"));

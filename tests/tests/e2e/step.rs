@@ -1,5 +1,5 @@
-//! The whole training step as a program: what a batch's composition must not change, and its
-//! gradients against finite differences.
+//! The whole training step as a program: invariance to a batch's composition, and its gradients
+//! against finite differences.
 
 use dali::store::Stores;
 use engine::config::Config;
@@ -8,7 +8,7 @@ use tests::SAMPLES;
 use crate::common::Place;
 use crate::program::{Changes, OnCpu, SQUARE, empty_slot, images, inputs_from, micro};
 
-/// A training step of `micro`, with the state that it starts from.
+/// A training step of `micro`, with its initial state.
 struct Step(OnCpu);
 
 /// A loss and its name.
@@ -24,19 +24,19 @@ struct Outcome {
 fn config(batch: usize, images_per_group: usize) -> Config {
     let batch = format!("train.batch_size={batch}");
     let group = format!("train.images_per_group={images_per_group}");
-    // RoIs of drawn shapes then fall on every level of the pyramid.
+    // RoIs of the synthetic shapes are then on every level of the pyramid.
     micro(&[&batch, &group, "model.roi.canonical_size=20"])
 }
 
 impl Step {
-    /// The step with its intermediate tensors readable, of which those of `given` are inputs.
+    /// The step with its intermediate tensors readable; `given` ones are inputs.
     fn new(store: &Stores, config: &Config, given: &'static [&'static str]) -> Self {
         let mut step = OnCpu::new(store, config, SQUARE, Changes { given, ..Changes::OBSERVED });
         step.state.get_mut("loss_scale").expect("a state").as_f32_mut()[0] = 1.0;
         Self(step)
     }
 
-    /// Writes a batch of the store's images. The places beyond it hold what the trainer leaves
+    /// Writes a batch of the store's images. The slots after it contain what the trainer leaves
     /// there: zeros, another image's pixels, and a network size of 1 x 1.
     fn feed(&mut self, store: &Stores, batch: &[usize]) {
         let places = self.0.executor.input_mut("gt_counts").expect("an input").desc.dim(0);
@@ -51,7 +51,7 @@ impl Step {
         self.0.executor.f32(name).expect("an observed tensor").to_vec()
     }
 
-    /// Runs the step from its first state, whatever was run before.
+    /// Runs the step from its initial state, regardless of earlier runs.
     fn run(&mut self) -> Outcome {
         let mut state = self.0.state.clone();
         self.0.executor.run(&mut state);
@@ -93,7 +93,7 @@ fn mean(a: &Outcome, b: &Outcome) -> Outcome {
     Outcome { losses: a.losses.iter().zip(&b.losses).map(half).collect(), grads: grads.collect() }
 }
 
-/// Groups of two in a batch of four: their mean, wherever the images stand.
+/// Groups of two in a batch of four: their mean, for any order of the images.
 #[test]
 fn a_batch_is_the_mean_of_its_groups() {
     let place = Place::new();
@@ -102,8 +102,8 @@ fn a_batch_is_the_mean_of_its_groups() {
     let two = |batch| Step::of(&store, &config(2, 2), batch);
     assert_close(&four, &mean(&two(&[4, 5]), &two(&[6, 7])), 1e-5);
     assert_close(&Step::of(&store, &config(4, 2), &[6, 7, 4, 5]), &four, 1e-5);
-    // Images 4 to 7 do not all have as many positives, so that one group of four gives another
-    // mask loss: a step that took no notice of the groups would not pass.
+    // Images 4 to 7 have different numbers of positives, so that one group of four gives another
+    // mask loss: a step that ignored the groups would not pass.
     let one = Step::of(&store, &config(4, 4), &[4, 5, 6, 7]);
     let mask = |outcome: &Outcome| {
         outcome.losses.iter().find(|(name, _)| *name == "loss_mask").expect("a loss").1
@@ -111,7 +111,7 @@ fn a_batch_is_the_mean_of_its_groups() {
     assert!((mask(&one) / mask(&four) - 1.0).abs() > 1e-2, "groups mean nothing");
 }
 
-/// The places that the last batch of an epoch leaves empty weigh nothing.
+/// Unused slots in the last batch of an epoch have no weight.
 #[test]
 fn a_batch_that_is_not_full_equals_a_smaller_one() {
     let place = Place::new();
@@ -123,13 +123,13 @@ fn a_batch_that_is_not_full_equals_a_smaller_one() {
         let full = Step::of(&store, &config(small_batch, small_group), batch);
         assert_close(&part, &full, 1e-5);
     }
-    // A group that is begun counts as one.
+    // A partly filled group counts as one.
     let (a, b) = (Step::of(&store, &config(2, 2), &[0, 1]), Step::of(&store, &config(1, 1), &[2]));
     assert_close(&Step::of(&store, &config(4, 2), &[0, 1, 2]), &mean(&a, &b), 1e-5);
 }
 
-/// A step whose samples are inputs, fixed to what the samplers choose for the first weights:
-/// moving a weight then moves the losses smoothly.
+/// A step whose samples are inputs, fixed to the samplers' choice for the initial weights: changing
+/// a weight then changes the losses smoothly.
 fn with_fixed_samples(store: &Stores, config: &Config, batch: &[usize]) -> Step {
     let mut first = Step::new(store, config, &[]);
     first.feed(store, batch);
@@ -156,11 +156,11 @@ impl Step {
         loss
     }
 
-    /// How far the slope of the losses along a direction is off what the gradient says, relative
-    /// to the latter.
+    /// The error of the slope of the losses along a direction compared with the gradient's,
+    /// relative to the gradient's.
     ///
-    /// A long step crosses bends of ReLU and max-pooling, a short one drowns in the rounding of
-    /// the losses (1e-7): the best of four lengths counts. A wrong gradient fits none.
+    /// A long step crosses the kinks of ReLU and max-pooling, a short one is lost in the rounding
+    /// of the losses (1e-7): the best of four lengths counts. A wrong gradient matches none.
     fn slope_error(&mut self, name: &str, grad: &[f32], direction: &[f32]) -> f64 {
         let product = |(g, d): (&f32, &f32)| f64::from(*g) * f64::from(*d);
         let slope: f64 = grad.iter().zip(direction).map(product).sum();

@@ -1,9 +1,9 @@
-//! Training runs of the command: the same bits every time, resumed or not, and whatever ends them.
+//! Training runs of the command: reproducible, resumed or not, with any kind of end.
 
 use crate::common::{Place, assert_has, good, micro};
 use crate::tensors;
 
-/// Everything that a run leaves, but for times: weights, momentum, metrics, detections.
+/// Everything that a run writes, without times: weights, momentum, metrics, detections.
 fn trace(place: &Place, run: &str, step: u64) -> (Vec<Vec<u8>>, Vec<serde_json::Value>) {
     let checkpoint = format!("{run}/checkpoints/step_{step:08}");
     let files = ["model.safetensors", "state.safetensors", "config.toml", "checkpoint.json"];
@@ -14,7 +14,7 @@ fn trace(place: &Place, run: &str, step: u64) -> (Vec<Vec<u8>>, Vec<serde_json::
     (bytes, place.metrics(run))
 }
 
-/// `micro`'s tensors are too small to be shared out by every op; those of `tiny` are not.
+/// `micro`'s tensors are too small for every op to use several threads; `tiny`'s are not.
 #[test]
 fn the_same_run_gives_the_same_bits_on_any_number_of_threads() {
     let tiny = "train tiny --set data.synthetic.train_images=8 --set train.steps=2 \
@@ -41,7 +41,7 @@ fn the_same_run_gives_the_same_bits_on_any_number_of_threads() {
 #[test]
 fn there_is_a_checkpoint_each_epoch_or_as_often_as_asked_and_the_newest_are_kept() {
     let place = Place::new();
-    // 16 images, 2 per step: 8 steps an epoch.
+    // 16 images, 2 per step: 8 steps per epoch.
     for (name, set, saved) in [
         ("default", "", &["step_00000008", "step_00000009"][..]),
         ("last", "--set train.checkpoint_every_epochs=0", &["step_00000009"]),
@@ -52,7 +52,7 @@ fn there_is_a_checkpoint_each_epoch_or_as_often_as_asked_and_the_newest_are_kept
     let every_second = "--set train.checkpoint_every_steps=2 --set train.keep_checkpoints=2";
     place.good(&micro(every_second));
     assert_eq!(place.names("runs/micro/checkpoints"), ["step_00000008", "step_00000010"]);
-    // Taken up again from below: what it saves is the newest, whatever its number.
+    // Resumed from an earlier step: what it saves is the newest, regardless of its number.
     place.write("runs/micro/last_checkpoint", "checkpoints/step_00000008\n");
     let from_8 = "train --resume runs/micro --set train.steps=9 --set train.keep_checkpoints=1";
     place.good(from_8);
@@ -60,7 +60,7 @@ fn there_is_a_checkpoint_each_epoch_or_as_often_as_asked_and_the_newest_are_kept
     assert_eq!(place.text("runs/micro/last_checkpoint").trim(), "checkpoints/step_00000009");
 }
 
-/// Weights of another run, and of a classifier's names.
+/// Weights of another run, and with a classifier's names.
 #[test]
 fn a_run_begins_with_the_weights_that_its_config_names() {
     let place = Place::trained("--set train.steps=3");

@@ -1,4 +1,4 @@
-//! Weights that do not fit are refused by every command, and the tensors that fit are reported.
+//! Weights that do not match are rejected by every command, with a report of the tensors that do.
 
 use crate::common::{BAD_CONFIG, FAILED, Place, good, micro};
 
@@ -20,7 +20,7 @@ fn a_run_is_not_evaluated_as_another_model_and_what_is_scored_is_told() {
         let eval = format!("eval --run runs/micro --set {set} {anchors}");
         place.bad(&eval, FAILED, &["model.safetensors", "does not fit the model", name]);
     }
-    // A score of some images, or of the training images, is reported as one.
+    // A score on some images, or on the training images, is reported as such.
     for (set, told) in [
         ("", "scoring all 8 images of "),
         ("--set eval.max_images=3", "scoring 3 of 8 images (eval.max_images=3) of "),
@@ -37,7 +37,7 @@ fn a_run_is_not_evaluated_as_another_model_and_what_is_scored_is_told() {
     );
 }
 
-/// Weights under another config fit by shape, and mean another model.
+/// Weights that match another config by shape, but for a different model.
 #[test]
 fn what_changed_since_training_is_told() {
     let place = Place::trained("--set train.steps=1 --set train.best_metric=mask");
@@ -94,7 +94,7 @@ fn a_run_starts_from_a_whole_model_or_from_its_backbone() {
     ] {
         place.told(&from(key, more), &[told]);
     }
-    // Every name is in the log, where the terminal lists the first.
+    // The log lists every name, the terminal only the first.
     let start = from("backbone.weights", "");
     let said = good(place.command(&start).env("ONEGRAPH_LOG", "debug")).err;
     for name in ["rpn.head.conv.0.0.bias", "roi_heads.mask_predictor.mask_fcn_logits.bias"] {
@@ -103,7 +103,7 @@ fn a_run_starts_from_a_whole_model_or_from_its_backbone() {
     }
     let both = from("weights", &format!("--set model.backbone.weights={MODEL}"));
     place.bad(&both, BAD_CONFIG, &["model.weights", "set one"]);
-    // The checkpoint has all weights: the file is not asked for again.
+    // The checkpoint has all weights: the file is not needed again.
     std::fs::remove_file(place.join(MODEL)).expect("it is there");
     place.good("train --resume runs/next --set train.steps=2");
 }

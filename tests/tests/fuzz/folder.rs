@@ -1,4 +1,4 @@
-//! A folder for the files of one target, in memory where the system has such a place.
+//! A folder for the files of one target, in memory if the system supports it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ impl Folder {
     }
 
     pub(crate) fn remove(&self, name: &str) {
-        // It is there only if it was made.
+        // It only exists if it was created.
         let _ = fs::remove_dir_all(self.join(name));
     }
 }

@@ -1,4 +1,4 @@
-//! Changes inputs at random: bits, bytes, numbers in binary and in text, pieces moved about.
+//! Random mutations of inputs: bits, bytes, numbers in binary and in text, moved fragments.
 
 /// SplitMix64: the same seed gives the same inputs.
 pub(crate) struct Random {
@@ -23,7 +23,7 @@ impl Random {
     }
 }
 
-/// Where programs go wrong: zero, the ends of integer types, and beyond.
+/// Typical edge cases: zero, the limits of integer types, and beyond.
 const NUMBERS: [u64; 14] = [
     0,
     1,
@@ -41,7 +41,7 @@ const NUMBERS: [u64; 14] = [
     u64::MAX,
 ];
 
-/// The same in text, and what only text can say.
+/// The same in text, and values that only text can express.
 const WORDS: [&str; 20] = [
     "0",
     "-1",
@@ -65,10 +65,10 @@ const WORDS: [&str; 20] = [
     "2147483648",
 ];
 
-/// Longer inputs are cut: most of the time would go into reading them.
+/// Longer inputs are truncated: most of the time would be spent reading them.
 const MAX_BYTES: usize = 1 << 17;
 
-/// One to four changes to `bytes`; `other` lends pieces.
+/// One to four changes to `bytes`; `other` supplies fragments.
 pub(crate) fn mutate(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
     for _ in 0..=random.below(4) {
         change(bytes, other, random);
@@ -113,7 +113,7 @@ fn binary_number(bytes: &mut [u8], at: usize, random: &mut Random) {
     }
 }
 
-/// Puts a word in place of the number in text that follows `at`.
+/// Replaces the number in text after `at` by a word.
 fn text_number(bytes: &mut Vec<u8>, at: usize, random: &mut Random) {
     let is_part = |byte: &u8| byte.is_ascii_digit() || b".-+eE".contains(byte);
     let Some(from) = bytes[at..].iter().position(u8::is_ascii_digit).map(|skip| at + skip) else {

@@ -1,4 +1,4 @@
-//! Sound inputs, from which the broken ones are made.
+//! Valid inputs, which are mutated.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Cursor;
@@ -55,7 +55,7 @@ pub(crate) fn other_images() -> Vec<Vec<u8>> {
     [ImageFormat::Bmp, ImageFormat::Tiff, ImageFormat::WebP].into_iter().flat_map(encode).collect()
 }
 
-/// Makes the checksum of every chunk true, so that its contents are reached.
+/// Updates the checksum of every chunk, so that its contents are reached.
 pub(crate) fn fix_png(bytes: &mut [u8]) {
     let mut at = 8;
     while let Some(length) = bytes.get(at..at + 4) {
@@ -69,7 +69,7 @@ pub(crate) fn fix_png(bytes: &mut [u8]) {
     }
 }
 
-/// A folder of an image of 20x10 and its annotations in a format, by file.
+/// A folder with an image of 20x10 and its annotations in a format, by file.
 pub(crate) fn folder(format: &str) -> Vec<(&'static str, Vec<u8>)> {
     let text = |text: &str| text.as_bytes().to_vec();
     let mask = |name: &'static str| {
@@ -138,7 +138,7 @@ pub(crate) fn folder(format: &str) -> Vec<(&'static str, Vec<u8>)> {
     }
 }
 
-/// One image of 20x10 in LVIS's form, whose name is its address.
+/// One image of 20x10 in LVIS's format, named by its URL.
 fn lvis() -> Vec<u8> {
     let file = json!({
         "images": [{"id": 7, "width": 20, "height": 10, "not_exhaustive_category_ids": [],
@@ -151,7 +151,7 @@ fn lvis() -> Vec<u8> {
     file.to_string().into_bytes()
 }
 
-/// One image of 20x10 with a mask in each of COCO's three forms, a crowd, and keypoints.
+/// One image of 20x10 with a mask in each of COCO's three formats, a crowd, and keypoints.
 pub(crate) fn annotations() -> Vec<u8> {
     let object = |id: u64, crowd: u8, segmentation: serde_json::Value| {
         json!({
@@ -207,7 +207,7 @@ pub(crate) fn configs() -> Vec<Vec<u8>> {
     configs::preset_names().map(text).collect()
 }
 
-/// Two small tensors, one under a name that the model has; without and with classes.
+/// Two small tensors, one with a name that the model has; without and with classes.
 pub(crate) fn weights() -> Vec<Vec<u8>> {
     let values = [0_u8; 48];
     let view = |shape: Vec<usize>| TensorView::new(Dtype::F32, shape, &values).expect("sound");
@@ -222,7 +222,7 @@ pub(crate) fn weights() -> Vec<Vec<u8>> {
         .into()
 }
 
-/// Files that PyTorch and NumPy wrote: those of the engine's own tests.
+/// Files written by PyTorch and NumPy, from the engine's own tests.
 macro_rules! fixtures {
     ($($name:literal),*) => {
         vec![$(include_bytes!(concat!(
@@ -238,12 +238,12 @@ pub(crate) fn pickles() -> Vec<Vec<u8>> {
     fixtures!["numpy_0.pkl", "numpy_2.pkl", "numpy_4.pkl", "numpy_5.pkl"]
 }
 
-/// State dicts, one inside a checkpoint with an optimizer, and an archive of NumPy.
+/// State dicts, one inside a checkpoint with an optimizer, and a NumPy archive.
 pub(crate) fn torch_files() -> Vec<Vec<u8>> {
     fixtures!["zip.pth", "legacy.pth", "checkpoint.pth", "stored.npz"]
 }
 
-/// Makes the checksums of an archive true, where its headers still lead to its entries.
+/// Updates the checksums of an archive, as far as its headers still lead to its entries.
 pub(crate) fn fix_zip(bytes: &mut [u8]) {
     let number = |bytes: &[u8], at: usize, len: usize| -> Option<usize> {
         let field = bytes.get(at..at + len)?;

@@ -1,4 +1,4 @@
-//! Runs a target on one input after another, and says which input broke it.
+//! Runs a target on one input after another, and prints the input that broke it.
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,22 +8,22 @@ use std::time::{Duration, Instant};
 
 use super::mutate::{Random, mutate};
 
-/// Longer than any input may take, on a busy machine too.
+/// Longer than any input takes, even on a busy machine.
 const MAX_RUN: Duration = Duration::from_secs(30);
-/// More memory than all targets together have use for.
+/// More memory than all targets together need.
 const MAX_RESIDENT_BYTES: usize = 4 << 30;
 /// Inputs that are mutated further.
 const MAX_POOL: usize = 512;
 
-/// The input under way, for the watch.
+/// The current input, for the watchdog.
 #[derive(Default)]
 struct Current {
     input: Vec<u8>,
     since: Option<Instant>,
 }
 
-/// Runs `target` on the seeds, on what is kept in `tests/fuzz/NAME`, and on mutations of both,
-/// repaired by `fix`. `run` gives the outcome in words: an input with a new outcome is mutated
+/// Runs `target` on the seeds, on the files in `tests/fuzz/NAME`, and on mutations of both,
+/// repaired by `fix`. `run` returns the outcome in words: an input with a new outcome is mutated
 /// further.
 pub(crate) fn fuzz(
     target: &'static str,
@@ -43,9 +43,9 @@ pub(crate) fn fuzz(
     let begun = Instant::now();
     while count < num_sound || begun.elapsed() < time {
         let from = match count {
-            // First each as it is.
+            // First each unchanged.
             first if first < num_sound => first,
-            // Half of them from sound inputs: what is broken already is refused early.
+            // Half of them from valid inputs: broken ones are rejected early.
             odd if odd % 2 == 1 => random.below(num_sound),
             _ => random.below(pool.len()),
         };
@@ -65,7 +65,7 @@ pub(crate) fn fuzz(
         };
         count += 1;
         accepted += u64::from(outcome.is_empty());
-        // Numbers and names differ from input to input; what is wrong does not.
+        // Numbers and names differ between inputs; the kind of error does not.
         let kind: String =
             outcome.chars().filter(|c| c.is_ascii_lowercase() || *c == ' ').take(80).collect();
         if outcomes.insert(kind) && pool.len() < MAX_POOL {

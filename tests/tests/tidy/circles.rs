@@ -1,30 +1,31 @@
-//! Modules of a crate do not import one another in a circle.
+//! Modules of a crate do not import one another in a cycle.
 //!
-//! Two modules side by side import each other only one way, whatever they hold. A module and those
-//! inside it may: they are one thing. Tests may import anything. The engine's config puts together
-//! the tables of keys that other modules declare beside the code that reads them: its own imports
-//! do not count, and a table that is imported from it counts as the config's.
+//! Two sibling modules may import each other in one direction only, including their contents. A
+//! module and its submodules may import each other: they are one unit. Tests may import anything.
+//! The engine's config combines the tables of keys that other modules declare next to the code that
+//! reads them: its own imports are ignored, and a table that is imported from it counts as the
+//! config's.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::files::File;
 use super::rust::code_only;
 
-/// A module, as the names that lead to it from its crate's root.
+/// A module, as its path from the crate's root.
 type Module = Vec<String>;
 
-/// The module that puts together what others declare.
+/// The module that combines other modules' declarations.
 const ASSEMBLY: &str = "config";
 
 /// The modules of one crate with what they import.
 #[derive(Default)]
 struct Crate {
     code: BTreeMap<Module, String>,
-    /// Paths that a module exports again under a name, as they stand there; under `*` several.
+    /// Paths that a module re-exports under a name, as written; under `*` several.
     handed_on: BTreeMap<(Module, String), Vec<Vec<String>>>,
 }
 
-/// Circles between modules side by side, one sentence each.
+/// Cycles between sibling modules, one line each.
 pub(crate) fn faults(files: &[File]) -> Vec<String> {
     let mut crates: BTreeMap<&str, Crate> = BTreeMap::new();
     for file in files {
@@ -67,7 +68,7 @@ impl Crate {
         }
     }
 
-    /// The module that a path leads to from `here`, through names that are handed on.
+    /// The module that a path refers to from `here`, through re-exports.
     fn resolve(&self, here: &Module, path: &[String], depth: usize) -> Module {
         let mut at = match path.first().map(String::as_str) {
             Some("self" | "super") => here.clone(),
@@ -102,7 +103,7 @@ impl Crate {
         if let Some(target) = targets(name).and_then(|targets| targets.last()) {
             return lead(target);
         }
-        // A glob hands on the modules of the module that it names.
+        // A glob re-exports the submodules of the module that it names.
         let mut globs = targets("*").into_iter().flatten().map(|glob| {
             let whole: Vec<_> = glob[..glob.len() - 1].iter().chain([name]).cloned().collect();
             lead(&whole)
@@ -111,7 +112,7 @@ impl Crate {
     }
 
     fn circles(&self, root: &str) -> Vec<String> {
-        // Below each module: which child imports which other.
+        // For each module: which child imports which other.
         let mut below: BTreeMap<Module, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
         let others = self.code.iter().filter(|(of, _)| of.first().is_none_or(|of| of != ASSEMBLY));
         for (module, code) in others {
@@ -142,7 +143,7 @@ impl Crate {
     }
 }
 
-/// Everything that `from` leads to.
+/// Everything reachable from `from`.
 fn reach(edges: &BTreeMap<String, BTreeSet<String>>, from: &str) -> BTreeSet<String> {
     let (mut seen, mut todo) = (BTreeSet::new(), vec![from.to_string()]);
     while let Some(name) = todo.pop() {
@@ -155,7 +156,7 @@ fn reach(edges: &BTreeMap<String, BTreeSet<String>>, from: &str) -> BTreeSet<Str
     seen
 }
 
-/// The paths of all `use`, braces taken apart; those that are handed on, or those within the crate.
+/// The paths of all `use`, with braces expanded; the re-exported ones, or those within the crate.
 fn uses(code: &str, handed_on: bool) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     let flat: String = code.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -176,7 +177,7 @@ fn expand(prefix: &str, tree: &str, found: &mut Vec<Vec<String>>) {
     let Some((head, body)) = tree.split_once('{') else {
         let path = format!("{prefix}{tree}");
         let path = path.split(" as ").next().unwrap_or_default();
-        // Nothing stands behind the last comma of a list.
+        // Nothing follows the last comma of a list.
         if !path.is_empty() && !path.ends_with("::") {
             found.push(path.split("::").map(|name| name.trim().to_owned()).collect());
         }
@@ -197,7 +198,7 @@ fn expand(prefix: &str, tree: &str, found: &mut Vec<Vec<String>>) {
     }
 }
 
-/// Paths within the crate that stand in code.
+/// Paths within the crate that appear in code.
 fn paths_in_code(code: &str) -> Vec<Vec<String>> {
     let words = code.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':'));
     let paths = words.map(|word| word.split("::").map(str::to_owned).collect::<Vec<_>>());

@@ -1,15 +1,16 @@
-//! How CUDA and C++ sources look: the header of a file of kernels, and the names that comments
-//! quote.
+//! The format of CUDA and C++ sources: the header of a kernel file, and identifiers quoted in
+//! comments.
 
 use std::collections::BTreeSet;
 
 use super::files::File;
 use super::rust::code_only;
 
-/// Where every `.cu` file holds kernels of training, with the header that CONTRIBUTING.md shows.
+/// The folder in which every `.cu` file has training kernels, with the header shown in
+/// CONTRIBUTING.md.
 const KERNELS: &str = "kernels/src/";
 const GLOSSARY: &str = "docs/glossary.md";
-/// First cells of the heads of its tables.
+/// First cells of the headings of its tables.
 const HEADS: [&str; 2] = ["letter", "noun"];
 /// Lines of a header, in this order.
 const LINES: [&str; 4] = ["// Launch: ", "// Cost: ", "// Numerics: ", "// Edges: "];
@@ -19,7 +20,7 @@ pub(crate) fn is_cuda(file: &File) -> bool {
     [".cu", ".cuh", ".cpp", ".h"].iter().any(|ending| file.path.ends_with(ending))
 }
 
-/// Headers of kernels without their four lines.
+/// Kernel headers without their four lines.
 pub(crate) fn header_faults(files: &[File]) -> Vec<String> {
     let sources = |file: &&File| file.path.starts_with(KERNELS) && file.path.ends_with(".cu");
     let lacks_lines = |file: &&File| {
@@ -44,8 +45,8 @@ pub(crate) fn glossary_faults(files: &[File]) -> Vec<String> {
     twice.map(|entry| format!("{GLOSSARY}: explains {entry} twice; give it one meaning")).collect()
 }
 
-/// Names in backticks in comments of CUDA and C++ sources that no code has: neither the file's own,
-/// nor that of a file that the same comment names.
+/// Names in backticks in comments of CUDA and C++ sources that do not exist in code: neither in the
+/// file, nor in a file mentioned in the same comment.
 pub(crate) fn comment_faults(files: &[File]) -> Vec<String> {
     let mut faults = Vec::new();
     for file in files.iter().filter(|file| is_cuda(file)) {
@@ -58,7 +59,7 @@ pub(crate) fn comment_faults(files: &[File]) -> Vec<String> {
                 })
             };
             for quoted in comment.split('`').skip(1).step_by(2) {
-                // A comment that is quoted, and the arguments of a call, are no names.
+                // A quoted comment, or the arguments of a call, are not names.
                 let name = quoted.split(['(', '/']).next().unwrap_or("");
                 let missing = words(name).filter(|word| word.len() > 1 && !own.contains(*word));
                 for word in missing {
@@ -77,7 +78,7 @@ pub(crate) fn comment_faults(files: &[File]) -> Vec<String> {
     faults
 }
 
-/// Runs of comment lines, each with the number of its first line.
+/// Blocks of comment lines, each with the number of its first line.
 fn comments(text: &str) -> Vec<(usize, String)> {
     let mut runs: Vec<(usize, String)> = Vec::new();
     let mut last = 0;

@@ -1,11 +1,11 @@
-//! The documents are true: paths, links and tests that they name exist.
+//! The documents are correct: paths, links and tests that they mention exist.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::files::{File, root};
 
-/// Paths in backticks, from a room on, and targets of links that the checkout does not have.
+/// Paths in backticks, starting at a crate, and link targets that do not exist in the checkout.
 pub(crate) fn path_faults(files: &[File]) -> Vec<String> {
     let rooms: BTreeSet<&str> =
         files.iter().filter_map(|f| f.path.split_once('/')).map(|(room, _)| room).collect();
@@ -15,7 +15,7 @@ pub(crate) fn path_faults(files: &[File]) -> Vec<String> {
         for (i, line) in document.text.lines().enumerate() {
             let paths = backticked(line).filter(|quoted| {
                 let is_path = quoted.split_once('/').is_some_and(|(room, _)| rooms.contains(room));
-                // Patterns and command lines are no paths.
+                // Patterns and command lines are not paths.
                 is_path
                     && !quoted.contains([' ', '<', '*', '{', '='])
                     && !root().join(quoted).exists()
@@ -29,7 +29,7 @@ pub(crate) fn path_faults(files: &[File]) -> Vec<String> {
     faults
 }
 
-/// Invariants of ARCHITECTURE.md that name no test, or one that does not exist.
+/// Invariants of ARCHITECTURE.md without a test, or with one that does not exist.
 pub(crate) fn invariant_faults(files: &[File]) -> Vec<String> {
     let sources = files.iter().filter(|file| file.path.ends_with(".rs"));
     let is_test =

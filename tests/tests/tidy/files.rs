@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 /// A text file of the checkout.
 #[derive(Debug, Clone)]
 pub(crate) struct File {
-    /// From the checkout's root, with `/`.
+    /// Relative to the checkout's root, with `/`.
     pub(crate) path: String,
     pub(crate) text: String,
 }
@@ -16,7 +16,7 @@ pub(crate) fn root() -> PathBuf {
     tests.parent().expect("the package `tests` is in the workspace").to_path_buf()
 }
 
-/// All text files, by path, except what `.gitignore` names.
+/// All text files, by path, except those in `.gitignore`.
 pub(crate) fn tracked() -> Vec<File> {
     const SKIPPED: [&str; 3] = ["target", "runs", ".git"];
     let (mut files, mut folders) = (Vec::new(), vec![String::new()]);
@@ -31,7 +31,7 @@ pub(crate) fn tracked() -> Vec<File> {
             if kind.is_dir() {
                 folders.push(format!("{path}/"));
             }
-            // A file that holds no text is none here.
+            // Files that are not text are skipped.
             if kind.is_file()
                 && !path.ends_with(".swp")
                 && let Ok(text) = std::fs::read_to_string(entry.path())

@@ -1,19 +1,20 @@
-//! One op, one folder: each has cases in the table of ops, and a kernel or a reason for none.
+//! One op, one folder: each has cases in the table of ops, and a kernel or a reason for having
+//! none.
 
 use super::files::File;
 
 const OPS: &str = "kernels/src/ops/";
-/// Ops whose CUDA kernels are another op's, or not ours.
+/// Ops whose CUDA kernels belong to another op, or are not ours.
 const WITHOUT_KERNELS: [(&str, &str); 3] = [
     ("all_reduce", "a task of the device's own: NVIDIA's library sums"),
     ("linear", "a convolution of images of one pixel"),
     ("conv_transpose", "the gradient of the input of a convolution of stride 2"),
 ];
 
-/// Folders of what an op is made of.
+/// Folders of components of an op.
 const PARTS: [&str; 1] = ["rules"];
 
-/// Ops that the table of cases leaves out, and folders without a kernel.
+/// Ops missing from the table of cases, and folders without a kernel.
 pub(crate) fn faults(files: &[File]) -> Vec<String> {
     let of = |path: String| files.iter().find(|file| file.path == path);
     let folders = files.iter().filter_map(|file| {

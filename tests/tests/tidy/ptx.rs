@@ -1,4 +1,4 @@
-//! The compiled kernels are those of the sources: the check needs no compiler and no GPU.
+//! The compiled kernels match the sources: the check needs no compiler and no GPU.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::files::File;
 
 const MEND: &str = "run `cargo run --release -p compile -- --fetch`";
 
-/// Sources that are not what was compiled, and PTX that is not what came out.
+/// Sources that differ from those compiled, and PTX that differs from the result.
 pub(crate) fn faults(files: &[File]) -> Vec<String> {
     let texts: BTreeMap<&str, &str> =
         files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
@@ -73,7 +73,7 @@ fn source_faults(
         faults
             .push(format!("{path}: it, or a header of it, changed since it was compiled; {MEND}"));
     }
-    // The launches would show which of them a source leaves out where `real` is float.
+    // The launches would show which of them a source omits if `real` is float.
     let promised = if source.real == Precision::Fp16 { exported(text) } else { vec![] };
     for kernel in promised {
         if !source.kernels.iter().any(|compiled| compiled.name == kernel) {

@@ -1,4 +1,4 @@
-//! Which room may import which: the table of ARCHITECTURE.md, compared with the manifests.
+//! Which crate may import which: the table of ARCHITECTURE.md, compared with the manifests.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use cargo_metadata::{DependencyKind, MetadataCommand};
 use super::files::{File, root};
 
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
-/// Rooms that only tests may import, and tools of developers: no program for users holds them.
+/// Crates that only tests may import, and developer tools: user programs do not contain them.
 const FOR_TESTS: [&str; 4] = ["compile", "emulator", "emulator_nccl", "test_gpu"];
-/// Rooms that are no program for users, whatever their tables say.
+/// Crates that are not user programs, regardless of their tables.
 const FOR_DEVELOPERS: [&str; 2] = ["tests", "test_gpu"];
 
-/// Rooms without a package, packages without a row, imports that the table does not allow, and
-/// members that escape the lints of the workspace.
+/// Crates without a package, packages without a row, imports that the table does not allow, and
+/// members without the workspace lints.
 pub(crate) fn faults(files: &[File]) -> Vec<String> {
     let architecture = files.iter().find(|file| file.path == ARCHITECTURE);
     let mut rows = rows(architecture.map_or("", |file| &file.text));
@@ -50,7 +50,7 @@ pub(crate) fn faults(files: &[File]) -> Vec<String> {
     faults
 }
 
-/// The rooms, each with those that it may import.
+/// The crates, each with those that it may import.
 fn rows(text: &str) -> BTreeMap<&str, Vec<&str>> {
     let table = text.split("| crate | what it is | may import |\n").nth(1).unwrap_or("");
     let rows = table.lines().skip(1).take_while(|line| line.starts_with("| `"));

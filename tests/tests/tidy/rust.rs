@@ -1,7 +1,7 @@
-//! Rust source without what is no code.
+//! Rust source without comments and literals.
 
-/// The source with comments and the insides of string and character literals blanked out; lines
-/// stay where they are.
+/// The source with comments and the contents of string and character literals blanked; line numbers
+/// are unchanged.
 pub(crate) fn code_only(source: &str) -> String {
     let chars: Vec<char> = source.chars().collect();
     let mut code = String::with_capacity(source.len());
@@ -21,7 +21,7 @@ pub(crate) fn code_only(source: &str) -> String {
     code
 }
 
-/// Where the comment or literal that begins at `at` ends; `at` itself if none begins there.
+/// The end of the comment or literal that begins at `at`; `at` itself if none begins there.
 fn skipped_end(chars: &[char], at: usize) -> usize {
     let rest = &chars[at..];
     let in_word = at > 0 && is_word(chars[at - 1]);
@@ -30,7 +30,7 @@ fn skipped_end(chars: &[char], at: usize) -> usize {
         ['"', ..] => at + quoted_length(rest, '"'),
         ['r', '"' | '#', ..] if !in_word => at + raw_string_length(rest),
         ['b', 'r', '"' | '#', ..] if !in_word => at + 1 + raw_string_length(&rest[1..]),
-        // A character literal, and no lifetime: those have no second quote right behind.
+        // A character literal, not a lifetime: lifetimes have no second quote directly after.
         ['\'', '\\', ..] => at + quoted_length(rest, '\''),
         ['\'', _, '\'', ..] => at + 3,
         _ => at,

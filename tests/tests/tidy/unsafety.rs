@@ -1,9 +1,10 @@
-//! Where `unsafe` may be used; clippy wants an argument at each block.
+//! Where `unsafe` may be used; clippy requires a comment at each block.
 
 use super::files::File;
 use super::rust::{code_only, is_word};
 
-/// The files and folders that may hold `unsafe`, each with the reason that safe Rust does not do.
+/// The files and folders that may contain `unsafe`, each with the reason why safe Rust is not
+/// sufficient.
 const LISTED: [(&str, &str); 10] = [
     (
         "dali/src/store/mmap.rs",
@@ -45,7 +46,7 @@ const LISTED: [(&str, &str); 10] = [
     ),
 ];
 
-/// `unsafe`, or leave for it, outside of the list, and entries that no longer hold any.
+/// `unsafe`, or permission for it, outside of the list, and entries that no longer contain any.
 pub(crate) fn faults(files: &[File]) -> Vec<String> {
     let is_unsafe = |file: &&File| {
         let code = code_only(&file.text);

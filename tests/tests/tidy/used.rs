@@ -1,12 +1,12 @@
-//! Declarations are used: dependencies by their package, fields of the config by a reader.
+//! Declarations are used: dependencies by their package, config fields by a reader.
 
 use super::files::File;
 use super::rust::{code_only, is_word};
 
-/// Rooms that read the config for a user.
+/// Crates that read the config for a user.
 const READERS: [&str; 3] = ["engine/src/", "bench/src/", "kernels/src/"];
 
-/// Dependencies of a Cargo.toml that no source in its folder names.
+/// Dependencies of a Cargo.toml that no source in its folder refers to.
 pub(crate) fn dependency_faults(files: &[File]) -> Vec<String> {
     let mut faults = Vec::new();
     for manifest in files.iter().filter(|file| file.path.ends_with("/Cargo.toml")) {
@@ -33,7 +33,7 @@ fn dependencies(manifest: &str) -> impl Iterator<Item = &str> {
     keys.filter_map(|(key, _)| key.trim().split('.').next())
 }
 
-/// Fields of the config that no room reads.
+/// Config fields that no crate reads.
 pub(crate) fn config_faults(files: &[File]) -> Vec<String> {
     let reads = |file: &&File| READERS.iter().any(|reader| file.path.starts_with(reader));
     let code: String = files.iter().filter(reads).map(|file| code_only(&file.text)).collect();

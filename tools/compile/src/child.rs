@@ -1,8 +1,9 @@
-//! NVRTC in a process of its own. The compiler breaks ties by the addresses of its data: in a
-//! process with equal addresses equal sources give equal PTX. So each source has a new process,
-//! without random addresses (`setarch -R`), and compiles in a thread, whose heap begins at a
-//! boundary of 64 MiB wherever the program's own ends. It sees the checkout and the toolkit through
-//! links in a folder whose path has one length (`Links`), as lengths move what is behind them.
+//! NVRTC in a separate process. The compiler breaks ties by the addresses of its data: equal
+//! sources give equal PTX only with equal addresses. So each source has a new process, without
+//! address randomization (`setarch -R`), and compiles in a thread, whose heap begins at a 64 MiB
+//! boundary wherever the program's own ends. It accesses the checkout and the toolkit through links
+//! in a folder with a path of fixed length (`Links`), as path lengths shift later data. The length
+//! of a source shifts it too: a longer comment can reorder the branches of a kernel.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -13,11 +14,11 @@ use serde::{Deserialize, Serialize};
 use crate::Fault;
 use crate::nvrtc::{Compiled, Nvrtc};
 
-/// The first argument of such a process.
+/// The first argument of a child process.
 pub const ARGUMENT: &str = "nvrtc-child";
 
-/// The folder that the children run in, with a link to the checkout and one to the toolkit; it goes
-/// when this is dropped.
+/// The folder in which children run, with a link to the checkout and one to the toolkit; removed on
+/// drop.
 #[derive(Debug)]
 pub(crate) struct Links(PathBuf);
 
@@ -27,10 +28,10 @@ impl Links {
     /// The name of the link to the toolkit.
     pub(crate) const TOOLKIT: &str = "toolkit";
 
-    /// Makes the folder.
+    /// Creates the folder.
     ///
     /// # Errors
-    /// A folder or link that cannot be made.
+    /// A folder or link that cannot be created.
     pub(crate) fn new(root: &Path, toolkit: &Path) -> Result<Self, Fault> {
         let folder =
             std::env::temp_dir().join(format!("onegraph-nvrtc-{:010}", std::process::id()));
@@ -47,12 +48,12 @@ impl Links {
 
 impl Drop for Links {
     fn drop(&mut self) {
-        // Links may stay in a temporary folder.
+        // Leftover links in a temporary folder are harmless.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// The order that the parent writes to the child's input.
+/// The request that the parent writes to the child's standard input.
 #[derive(Debug, Serialize, Deserialize)]
 struct Order {
     /// Folder of the library.
@@ -62,11 +63,11 @@ struct Order {
     options: Vec<String>,
 }
 
-/// Compiles one source in the folder of `links`, which paths are relative to; other arguments as
+/// Compiles one source in the folder of `links`, to which paths are relative; other arguments as
 /// [`Nvrtc::compile`].
 ///
 /// # Errors
-/// The compiler's report, or why there is no such process.
+/// The compiler's report, or the reason why the process cannot be started.
 pub(crate) fn compile(
     links: &Links,
     folder: &Path,
@@ -102,10 +103,10 @@ pub(crate) fn compile(
     answer.map_err(Fault)
 }
 
-/// The child: an order on its input, the result on its output.
+/// The child: reads a request from its input, writes the result to its output.
 ///
 /// # Errors
-/// Input that is no order, or output that is closed.
+/// Input that is not a request, or output that is closed.
 pub fn run() -> Result<(), Fault> {
     let fault = |e: &dyn std::fmt::Display| Fault(format!("{ARGUMENT}: {e}"));
     let mut text = Vec::new();

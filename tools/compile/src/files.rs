@@ -55,7 +55,7 @@ pub fn write(folder: &Path, files: &Files) -> Result<(), Fault> {
     Ok(())
 }
 
-/// One sentence per file that differs between `folder` and the compiled result.
+/// A one-line message per file that differs between `folder` and the compiled result.
 pub fn differences(folder: &str, compiled: &Files, present: &Files) -> Vec<String> {
     let mut sentences = Vec::new();
     for (name, text) in compiled {

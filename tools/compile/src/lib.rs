@@ -1,10 +1,10 @@
 //! Compiles the CUDA sources into the archives that are checked in, and records what they contain.
 //!
-//! A source is compiled for each architecture that it names, by default for `compute_80`.
+//! A source is compiled for each architecture that it lists, by default for `compute_80`.
 //!
-//! Only developers need it: users run what is checked in. The compiler is pinned, so the same
-//! sources give the same bytes on every machine, which [`write()`] writes and [`check()`] compares.
-//! [`sass::report`] lists what the main loops in the machine code wait for.
+//! Only developers need it: users run the checked-in kernels. The compiler is pinned, so the same
+//! sources give identical files on every machine, which [`write()`] writes and [`check()`]
+//! compares. [`sass::report`] lists stalls and waits in the main loops of the machine code.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 pub use ptxas::SPILLS_ALLOWED;
 use toolkit::Toolkit;
 
-/// Why there is no result: one sentence, or the compiler's own report.
+/// Why there is no result: a one-line message, or the compiler's own report.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Fault(pub String);
@@ -40,7 +40,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Compiles everything, and compares it with the checked-in files: one sentence per difference.
+/// Compiles everything, and compares it with the checked-in files: one line per difference.
 ///
 /// # Errors
 /// Sources that do not compile, kernels that spill.

@@ -19,7 +19,7 @@ struct Arguments {
     /// Compare with the checked-in files instead of writing; exit code 1 if they differ.
     #[arg(long)]
     check: bool,
-    /// Print what the main loops wait for: registers, stall cycles, waits for products.
+    /// Print the stalls of the main loops: registers, stall cycles, waits for MMAs.
     #[arg(long, conflicts_with = "check")]
     sass: bool,
     /// Folder of the unpacked toolkit wheels (it contains `nvidia/cuda_nvrtc` and others).

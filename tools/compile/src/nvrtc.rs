@@ -54,10 +54,10 @@ impl Nvrtc {
     }
 
     fn load(folder: &Path) -> Result<Self, libloading::Error> {
-        // SAFETY: both are the libraries of NVIDIA's pinned wheel, whose initialisers ask nothing
-        // of the process. NVRTC looks for its builtins by bare name, which finds what is loaded
-        // already: so they come first. Each symbol has the type that nvrtc.h of 12.2 gives it, and
-        // the libraries live as long as the functions taken from them.
+        // SAFETY: both are the libraries of NVIDIA's pinned wheel, whose initialisers have no
+        // requirements. NVRTC looks up its builtins by bare name, which finds libraries that are
+        // already loaded, so they are loaded first. Each symbol has its type from nvrtc.h of 12.2,
+        // and the libraries live as long as the functions taken from them.
         unsafe {
             let builtins = Library::new(folder.join("libnvrtc-builtins.so.12.2"))?;
             let nvrtc = Library::new(folder.join("libnvrtc.so.12"))?;
@@ -84,15 +84,15 @@ impl Nvrtc {
         let options = options.iter().map(|o| c_string(o)).collect::<Result<Vec<_>, _>>()?;
         let options: Vec<*const c_char> = options.iter().map(|o| o.as_ptr()).collect();
         let mut program = ptr::null_mut();
-        // SAFETY: the strings end with zero and outlive the call; with a count of 0 headers, their
-        // arrays may be null; on success `program` is set.
+        // SAFETY: the strings are NUL-terminated and outlive the call; with a count of 0 headers,
+        // their arrays may be null; on success `program` is set.
         let created = unsafe {
             let none = ptr::null();
             (self.create)(&mut program, source.as_ptr(), file.as_ptr(), 0, none, none)
         };
         self.succeeded(name, created)?;
-        // SAFETY: `program` was made just now, and `options` holds as many zero-ended strings as
-        // it says, which outlive the call.
+        // SAFETY: `program` was just created, and `options` has this number of NUL-terminated
+        // strings, which outlive the call.
         let status = unsafe { (self.compile)(program, options.len() as c_int, options.as_ptr()) };
         let log = self.text(program, self.log_size, self.log);
         let ptx =
@@ -110,7 +110,7 @@ impl Nvrtc {
         let status = unsafe { size(program, &mut bytes) };
         self.succeeded("size", status)?;
         let mut buffer = vec![0u8; bytes.max(1)];
-        // SAFETY: as above, and the buffer has the size that the compiler asks for.
+        // SAFETY: as above, and the buffer has the size requested by the compiler.
         let status = unsafe { text(program, buffer.as_mut_ptr().cast()) };
         self.succeeded("text", status)?;
         let end = buffer.iter().position(|byte| *byte == 0).unwrap_or(buffer.len());
@@ -121,7 +121,7 @@ impl Nvrtc {
         if status == 0 {
             return Ok(());
         }
-        // SAFETY: the function knows a static, zero-ended string for every number.
+        // SAFETY: the function returns a static, NUL-terminated string for every number.
         let reason = unsafe { CStr::from_ptr((self.error)(status)) };
         Err(Fault(format!("{what}: {}", reason.to_string_lossy())))
     }

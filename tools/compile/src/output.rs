@@ -20,8 +20,8 @@ use crate::sources::{HEADERS, architectures, find, reals, sha256, source_sha256,
 use crate::toolkit::{Toolkit, VERSION};
 use crate::{Fault, SOURCES, child, read};
 
-/// `--fmad=false`: a product and a sum stay two roundings, as on the CPU, so that box arithmetic
-/// gives the same bits. The architecture is added per source.
+/// `--fmad=false`: a multiply and an add are rounded separately, as on the CPU, so that box
+/// arithmetic is bit-identical. The architecture is added per source.
 const FLAGS: [&str; 2] = ["--std=c++17", "--fmad=false"];
 
 /// NVRTC and the assembler take about equally long, and wait for each other's files.
@@ -30,7 +30,7 @@ const THREADS: usize = 2;
 /// Folder below the checkout's root in which files are assembled.
 pub(crate) const SCRATCH: &str = "target/compile-kernels/ptx";
 
-/// The best ratio that takes seconds, not minutes.
+/// The best compression that takes seconds, not minutes.
 const ZSTD_LEVEL: i32 = 19;
 
 /// The compiled result of one source for one architecture and one element type.
@@ -132,7 +132,7 @@ struct Compiler<'a> {
 }
 
 impl Compiler<'_> {
-    /// A path as the children see it.
+    /// A path as seen by the children.
     fn linked(&self, path: &Path) -> PathBuf {
         let under = |from: &Path, name: &str| {
             path.strip_prefix(from).ok().map(|rest| Path::new(name).join(rest))
@@ -228,7 +228,7 @@ impl Compiler<'_> {
     }
 }
 
-/// Where a PTX file assembled for a GPU lies in the scratch folder.
+/// Path in the scratch folder of a PTX file assembled for a GPU.
 pub(crate) fn cubin(scratch: &Path, ptx: &str, gpu: Sm) -> PathBuf {
     scratch.join(ptx).with_extension(format!("{}.cubin", gpu.name()))
 }
@@ -242,7 +242,7 @@ fn macros(real: Precision) -> &'static [&'static str] {
     }
 }
 
-/// The name of a source's PTX: that of the source, with what `real` is behind it.
+/// The name of a source's PTX: the source's name, followed by the type of `real`.
 fn file_name(source: &str, real: Precision) -> String {
     match real {
         Precision::Fp16 => source.to_string(),
@@ -250,7 +250,7 @@ fn file_name(source: &str, real: Precision) -> String {
     }
 }
 
-/// Checks for a path of this machine in the PTX, which would differ on the next.
+/// Checks for a local path in the PTX, which would differ on other machines.
 fn foreign_path(path: &str, ptx: &str, options: &[String]) -> Option<Fault> {
     let folders = options.iter().filter_map(|option| option.strip_prefix("--include-path="));
     let found = folders.into_iter().find(|folder| ptx.contains(folder))?;

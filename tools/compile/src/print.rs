@@ -1,4 +1,4 @@
-//! Prints the PTX of a kernel, or of an archive: the folder's, or that of a commit.
+//! Prints the PTX of a kernel, or of an archive: the current one, or that of a commit.
 
 use std::fs;
 use std::path::Path;
@@ -8,11 +8,11 @@ use device::manifest::{Manifest, Source, files};
 
 use crate::{FOLDER, Fault};
 
-/// The PTX of the kernel of this name, for the architecture that contains `architecture` in its
-/// name if one is named, else for each that it was compiled for; with `commit` as it was there.
+/// The PTX of the kernel with this name, for the architecture that contains `architecture` in its
+/// name if given, else for each that it was compiled for; with `commit` as it was there.
 ///
 /// # Errors
-/// A kernel that the manifest does not name, or a commit that git does not know.
+/// A kernel that is not in the manifest, or an unknown commit.
 pub fn kernel(
     root: &Path,
     name: &str,
@@ -29,7 +29,7 @@ pub fn kernel(
     };
     let mut text = String::new();
     for source in manifest.sources.iter().filter(holds) {
-        // Until 2026 each PTX was a file of its own.
+        // Until 2026 each PTX was a separate file.
         let ptx = match read(&source.ptx) {
             Ok(ptx) => ptx,
             Err(_) => of_archive(&read(&source.archive())?, &source.ptx)?,
@@ -51,7 +51,7 @@ pub fn kernel(
 /// All PTX of an archive's file.
 ///
 /// # Errors
-/// A file that is no archive.
+/// A file that is not an archive.
 pub fn archive(path: &Path) -> Result<String, Fault> {
     let bytes = fs::read(path).map_err(|e| Fault(format!("{}: {e}", path.display())))?;
     let files = files(&bytes).into_iter().filter(|file| file.name.ends_with(".ptx"));

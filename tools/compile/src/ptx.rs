@@ -35,8 +35,8 @@ pub fn entries(ptx: &str) -> Result<Vec<Entry>, Fault> {
     Ok(entries)
 }
 
-/// A PTX text whose kernels are named after what `real` was: [`kernel_name`]. Names that the
-/// compiler derived from theirs, such as those of shared variables, stay.
+/// A PTX text whose kernels are renamed after the type of `real`: [`kernel_name`]. Names that the
+/// compiler derived from theirs, such as those of shared variables, are unchanged.
 ///
 /// # Errors
 /// As for [`entries`].
@@ -50,7 +50,7 @@ pub fn renamed(ptx: &str, real: Precision) -> Result<String, Fault> {
     Ok(text)
 }
 
-/// `text` with `now` where `before` stands at the beginning of a word.
+/// `text` with `before` replaced by `now` at the beginning of words.
 fn replace_word(text: &str, before: &str, now: &str) -> String {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '$';
     let mut done = String::with_capacity(text.len());

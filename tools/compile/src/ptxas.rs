@@ -16,7 +16,7 @@ pub const SPILLS_ALLOWED: &[(&str, &str)] = &[
     ("conv2d_nearest_f16_wide", "32 bytes after the loop, for a third block a multiprocessor"),
 ];
 
-/// The GPUs that are assembled for.
+/// The GPUs for which PTX is assembled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sm {
     /// A100.
@@ -26,7 +26,7 @@ pub(crate) enum Sm {
 }
 
 impl Sm {
-    /// The assembler's name of it.
+    /// The assembler's name for it.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Sm80 => "sm_80",
@@ -61,7 +61,7 @@ pub(crate) fn resources(
     Ok(parse(&report))
 }
 
-/// One sentence if the kernel spills without permission.
+/// A one-line message if the kernel spills without permission.
 pub fn spill_fault(
     kernel: &str,
     target: &str,

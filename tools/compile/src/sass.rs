@@ -1,8 +1,8 @@
-//! A report on the main loops in machine code: where a warp waits for its matrix products.
+//! A report on the main loops in machine code: where a warp waits for its MMAs.
 //!
-//! The assembler writes into each instruction how many cycles the warp stalls after it, the
-//! scoreboards that it sets, and those that it waits for. A loop that recycles the registers of
-//! fragments too early shows in both figures, and in no count of instructions.
+//! The assembler encodes in each instruction how many cycles the warp stalls after it, the
+//! scoreboards that it sets, and the scoreboards that it waits for. A loop that reuses the
+//! registers of fragments too early shows in both figures, but not in instruction counts.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,8 +16,8 @@ use crate::output::{self, SCRATCH, cubin};
 use crate::ptxas::Sm;
 use crate::toolkit::Toolkit;
 
-/// Products of a k-block of 32 values, by a kernel's name. Four warps make a tile of 128x128 or
-/// 64x64 by `HMMA` of 16x8x16; a warpgroup makes 128 rows, or 64 of a low tile, by `HGMMA` of 64
+/// MMAs of a k-block of 32 values, by a kernel's name. Four warps compute a tile of 128x128 or
+/// 64x64 by `HMMA` of 16x8x16; a warpgroup computes 128 rows, or 64 of a low tile, by `HGMMA` of 64
 /// rows, all columns, and 16 values.
 fn products(kernel: &str) -> usize {
     match kernel.rsplit('_').next() {
@@ -40,19 +40,18 @@ struct Code<'a> {
     labels: BTreeMap<&'a str, usize>,
 }
 
-/// One warp's work on a k-block: the innermost loop with products, from its label to its branch
-/// back.
+/// One warp's work on a k-block: the innermost loop with MMAs, from its label to its branch back.
 #[derive(Debug, PartialEq)]
 struct MainLoop {
     instructions: f64,
-    /// Sum of the cycles that instructions stall the warp.
+    /// Sum of the instructions' stall cycles.
     stall_cycles: f64,
-    /// Instructions that wait for a scoreboard which a product sets.
+    /// Instructions that wait for a scoreboard set by an MMA.
     product_waits: f64,
 }
 
-/// The report for the current sources: a row for each kernel that multiplies matrices of fp16, and
-/// each GPU. It compares nothing.
+/// The report for the current sources: a row for each fp16 GEMM kernel, and each GPU. It has no
+/// pass or fail.
 ///
 /// # Errors
 /// Sources that do not compile, a disassembler that fails.
@@ -87,7 +86,7 @@ pub fn report(root: &Path, toolkit: &Toolkit) -> Result<String, Fault> {
 }
 
 fn disassembled(nvdisasm: &Path, cubin: &Path) -> Result<String, Fault> {
-    // Without the analysis of indirect branch targets: it does not know cubins of 12.2.
+    // Without the analysis of indirect branch targets, which does not support cubins of 12.2.
     let options = ["--print-code", "--no-dataflow", "--print-instruction-encoding"];
     let output = Command::new(nvdisasm).args(options).arg(cubin).output();
     let fault = |reason: &dyn std::fmt::Display| Fault(format!("{}: {reason}", nvdisasm.display()));
@@ -142,8 +141,8 @@ fn main_loop(code: &Code) -> Option<MainLoop> {
     let body = bodies.max_by_key(|body| (body.iter().filter(is_product).count(), body.len()))?;
 
     let field = |control: u64, at: u32, bits: u32| control >> at & ((1 << bits) - 1);
-    // Bits 41-44: stall. 46-48 and 49-51: the scoreboards for results and for operands, 7 for none.
-    // 52-57: those that are waited for.
+    // Bits 41-44: stall. 46-48 and 49-51: the scoreboards set for results and for operands, 7 for
+    // none. 52-57: the scoreboards waited for.
     let set =
         body.iter().filter(is_product).flat_map(|(_, c)| [field(*c, 46, 3), field(*c, 49, 3)]);
     let set = set.filter(|board| *board < 6).fold(0, |all, board| all | 1 << board);
@@ -161,7 +160,7 @@ fn main_loop(code: &Code) -> Option<MainLoop> {
 mod tests {
     use super::*;
 
-    /// A listing as `nvdisasm` prints it: a label, or an instruction with the bits of its control.
+    /// A listing as printed by `nvdisasm`: a label, or an instruction with its control bits.
     fn listing(lines: &[(&str, u64)]) -> String {
         let line = |(text, control): &(&str, u64)| match text.starts_with('.') {
             true => format!("{text}\n"),
@@ -177,7 +176,7 @@ mod tests {
         stall << 41 | sets << 46 | 7 << 49 | waits << 52 | 0x804
     }
 
-    /// Two products set scoreboard 5; one instruction waits for it, one for another.
+    /// Two MMAs set scoreboard 5; one instruction waits for it, one for another.
     #[test]
     fn stalls_and_waits_are_those_of_the_innermost_loop_with_products() {
         let product = ("HMMA.16816.F32 R4, R36.reuse, R40, R4", control(8, 5, 0));
@@ -202,7 +201,7 @@ mod tests {
         };
         assert_eq!(found, Some(wanted));
 
-        // Twice as many products are two k-blocks.
+        // Twice as many MMAs are two k-blocks.
         let at = lines.iter().position(|line| *line == product).unwrap();
         (0..16).for_each(|_| lines.insert(at, product));
         let text = listing(&lines);
