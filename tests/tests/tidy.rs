@@ -1,7 +1,7 @@
-//! Repository checks that neither the compiler nor its lints make: who may import whom, where
-//! `unsafe` may be used, how a source file looks, and that the documents are true.
+//! Repository checks beyond the compiler and its lints: which crate may import which, where
+//! `unsafe` may be used, the format of source files, and that the documents are correct.
 //!
-//! Each check is a function from files to a list of faults, one sentence each with the file.
+//! Each check is a function from files to a list of errors, one line each with the file.
 
 mod tidy {
     pub(crate) mod circles;
@@ -20,11 +20,11 @@ mod tidy {
 use tidy::files::{File, tracked};
 use tidy::{circles, cuda, docs, ops, ptx, rooms, unsafety, used, words};
 
-/// The most lines of a source file, and the most characters of a line.
+/// Maximum lines of a source file, and maximum characters of a line.
 const MAX_LINES: usize = 600;
 const MAX_COLUMNS: usize = 100;
 
-/// Fails with all faults at once, so that one run shows all that is to be fixed.
+/// Fails with all errors at once, so that one run shows everything to fix.
 fn hold(faults: Vec<String>) {
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
 }
@@ -76,7 +76,7 @@ fn no_source_file_is_long() {
     hold(long.map(|file| format!("{}: split it at {MAX_LINES} lines", file.path)).collect());
 }
 
-/// Two kinds of line may be wide: one with a URL, and one that holds nothing but a string literal.
+/// Two kinds of line may be longer: one with a URL, and one with nothing but a string literal.
 #[test]
 fn no_line_is_wide() {
     let is_wide = |line: &&str| {
@@ -101,13 +101,13 @@ fn limits_are_called_max_and_min() {
 }
 
 #[test]
-fn no_sentence_begins_without_its_subject() {
+fn sentences_use_standard_terms() {
     let documents = tracked().into_iter().filter(|file| file.path.ends_with(".md"));
     hold(
         source_files()
             .into_iter()
             .chain(documents)
-            .flat_map(|f| words::opening_faults(&f))
+            .flat_map(|f| words::sentence_faults(&f))
             .collect(),
     );
 }

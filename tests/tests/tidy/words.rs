@@ -1,10 +1,11 @@
-//! Words that files must not hold: the vocabulary of detection in `graph`, limits under other names
-//! than the rest, openings of sentences that lack a subject, and paths of one machine.
+//! Words that files must not contain: detection terms in `graph`, limits with unusual names,
+//! sentence openings without a subject, words for which the field has a standard term, and
+//! machine-specific paths.
 
 use super::files::File;
 use super::rust::code_only;
 
-/// Parts of names that only detection has.
+/// Parts of names that only occur in detection.
 const DETECTION: [&str; 14] = [
     "anchor",
     "backbone",
@@ -21,15 +22,38 @@ const DETECTION: [&str; 14] = [
     "roi",
     "rpn",
 ];
-/// How the constants for limits must not begin, and how instead.
+/// Disallowed prefixes of constants for limits, and their replacements.
 const LIMITS: [(&str, &str); 2] = [("MOST_", "MAX_"), ("LEAST_", "MIN_")];
-/// Words that open a sentence without its subject; a capital shows that they open one.
+/// Words that open a sentence without its subject; a capital letter shows that they open one.
 const OPENINGS: [&str; 6] = ["Of", "Those", "That", "What", "Who", "Whether"];
-/// Folders in which people and their tools keep checkouts, without the slashes around them: written
-/// out they would be a fault of this file.
+/// Words that comments and documents do not use, and what to write.
+const TERMS: [(&str, &str); 20] = [
+    ("matrix product", "GEMM"),
+    ("sums over ranks", "all-reduce"),
+    ("whole number", "integer"),
+    ("drawn data", "synthetic data"),
+    ("the same bits", "bit-identical"),
+    ("to the bit", "bit-identical"),
+    ("signs of life", "heartbeats"),
+    ("on its way", "in flight"),
+    ("at hand", "available"),
+    ("stand-in", "stub"),
+    ("half-made", "partial"),
+    ("anew", "again"),
+    ("by heart", "memorizes"),
+    ("goes on", "continues"),
+    ("nobody", "no thread, no peer, unwritten"),
+    ("somebody", "the user, a thread, a peer"),
+    ("whatever", "for any, regardless of"),
+    ("whoever", "a process that, a user who"),
+    ("of its own", "its own, separate"),
+    ("of their own", "their own, separate"),
+];
+/// Folders in which users and their tools keep checkouts, without the slashes around them: written
+/// out they would be an error in this file.
 const FOLDERS: [&str; 6] = ["home", "root", "Users", "work", "workspace", "mnt"];
 
-/// Words of detection in the files of `graph`.
+/// Detection terms in the files of `graph`.
 pub(crate) fn graph_faults(file: &File) -> Vec<String> {
     let lines = file.text.lines().map(str::to_lowercase).enumerate();
     let found = lines.filter_map(|(i, line)| {
@@ -40,7 +64,7 @@ pub(crate) fn graph_faults(file: &File) -> Vec<String> {
     if file.path.starts_with("graph/") { found.map(fault).collect() } else { vec![] }
 }
 
-/// Constants that begin with another word for the largest or smallest than all others.
+/// Constants for limits whose prefix differs from all others.
 pub(crate) fn limit_faults(file: &File) -> Vec<String> {
     let code = code_only(&file.text);
     let mut faults = Vec::new();
@@ -53,9 +77,9 @@ pub(crate) fn limit_faults(file: &File) -> Vec<String> {
     faults
 }
 
-/// Sentences of comments and documents that begin with one of [`OPENINGS`]. Headings, names in
-/// backticks and fenced blocks are no sentences.
-pub(crate) fn opening_faults(file: &File) -> Vec<String> {
+/// Sentences of comments and documents that begin with one of [`OPENINGS`] or contain one of
+/// [`TERMS`]. Headings, names in backticks and fenced blocks are not sentences.
+pub(crate) fn sentence_faults(file: &File) -> Vec<String> {
     let is_document = file.path.ends_with(".md");
     let mut faults = Vec::new();
     let mut is_fenced = false;
@@ -70,21 +94,30 @@ pub(crate) fn opening_faults(file: &File) -> Vec<String> {
         if is_fenced || text.trim().starts_with('#') {
             continue;
         }
-        let mut words = text.split('`').step_by(2).flat_map(|part| part.split_whitespace());
+        let prose: String = text.split('`').step_by(2).collect();
+        let at = format!("{}:{}", file.path, i + 1);
+        let lower = prose.to_lowercase();
+        let is_used = |word: &str| {
+            let is_letter = |c: char| c.is_alphabetic();
+            lower.match_indices(word).any(|(at, _)| {
+                !lower[..at].ends_with(is_letter)
+                    && !lower[at + word.len()..].starts_with(is_letter)
+            })
+        };
+        for (word, better) in TERMS.iter().filter(|(word, _)| is_used(word)) {
+            faults.push(format!("{at}: `{word}`; write {better}"));
+        }
         let opens =
             |word: &str| OPENINGS.contains(&word.trim_matches(|c: char| !c.is_alphanumeric()));
-        if let Some(word) = words.find(|word| opens(word)) {
-            faults.push(format!(
-                "{}:{}: a sentence begins with `{word}`; begin it with its subject",
-                file.path,
-                i + 1
-            ));
+        if let Some(word) = prose.split_whitespace().find(|word| opens(word)) {
+            faults
+                .push(format!("{at}: a sentence begins with `{word}`; begin it with its subject"));
         }
     }
     faults
 }
 
-/// Lines that hold an absolute path into a folder of one machine, which means nothing on another.
+/// Lines with an absolute path into a machine-specific folder, which means nothing on another.
 pub(crate) fn machine_faults(file: &File) -> Vec<String> {
     let holds = |line: &str, folder: &str| {
         line.match_indices(&format!("/{folder}/")).any(|(at, _)| {
