@@ -13,8 +13,9 @@ use kernels::cpu::HostTensor;
 /// Scale of a frozen norm at the end of a residual branch, and of any other.
 const SCALES: [f32; 2] = [0.3, 0.8];
 
-/// Reduces the scales of frozen norms with initial values. At 1, activations of random weights grow
-/// with each residual sum, beyond the range of fp16; the baseline scripts do the same.
+/// Reduces the scales of frozen norms that were not loaded from a file. At 1, their initial value,
+/// activations of random weights grow with each residual sum, beyond the range of fp16; the
+/// baseline scripts do the same.
 pub(crate) fn calm(
     config: &Config,
     params: &[Param],

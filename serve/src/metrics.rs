@@ -54,7 +54,7 @@ impl Metrics {
         }
     }
 
-    /// False after a run of the model that failed.
+    /// False if the most recent inference failed.
     pub(crate) fn is_well(&self) -> bool {
         !self.failed.load(Ordering::Relaxed)
     }

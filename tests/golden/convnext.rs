@@ -9,7 +9,7 @@ use kernels::ops::scaled_residual::ScaledResidual;
 use crate::convert::{Ran, channels_last, channels_second, host};
 use crate::support::{Case, Report, Tensor, each_case};
 
-/// Three times the worst error of torch's own versions in f32, for backbones.
+/// Three times the largest error of PyTorch's own f32 implementation, on whole backbones.
 const TOLERANCE: f64 = 2.3e-6;
 
 #[test]

@@ -22,7 +22,7 @@ fn golden_model_features() {
     trained().for_each(|of| features(of, TOLERANCE, |model| model.observed().given));
 }
 
-/// The same with bf16 GEMMs, whose operands have 8 bits.
+/// The same with bf16 GEMMs, whose operands have 8-bit significands.
 #[test]
 fn model_features_in_bf16() {
     if !has_bf16() {

@@ -76,7 +76,7 @@ struct Part {
     keypoints: Option<Vec<[f32; 3]>>,
 }
 
-/// The objects of the stores that are not omitted.
+/// The objects that remain, over all stores, after omitting those of unselected classes.
 #[derive(Debug, Default)]
 struct Kept {
     /// Indices among all objects of the stores.

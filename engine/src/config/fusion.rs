@@ -8,7 +8,7 @@ table! {
     /// `[fusion]`: work that a GPU's step does along with other work, in place of a separate pass
     /// over memory. A fusion changes results only by rounding.
     pub struct Fusion {
-        /// Fusions to leave out, to compare. Default: none. On the CPU there are no fusions.
+        /// Fusions to disable, for comparison. Default: none. On the CPU there are no fusions.
         #[key(resume = Step, mlperf = Hyperparameter)]
         pub off: Vec<Fused> = Vec::new(),
     }

@@ -123,11 +123,11 @@ impl EvaluationSet {
         evaluation.scores.keys().map(|kind| Ok(analyze(*kind)?.1)).collect()
     }
 
-    /// The annotated objects of an image, by position in the data set, and the objects that an
-    /// evaluation detected on it.
+    /// The annotated objects of the image at position `image` in the data set, and the objects that
+    /// an evaluation detected in it.
     ///
     /// # Errors
-    /// Annotations that are not masks.
+    /// An annotation without a valid mask.
     pub fn compare(
         &self,
         image: usize,

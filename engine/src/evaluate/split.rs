@@ -1,4 +1,5 @@
-//! An evaluation shared by several ranks: each detects on some batches, and rank 0 scores.
+//! An evaluation split across ranks: each runs detection on some of the batches, and rank 0
+//! computes the scores.
 
 use super::{Evaluator, ImageDetections, Positioned, in_order};
 use crate::error::EngineError;

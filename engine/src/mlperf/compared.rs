@@ -15,10 +15,11 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// Compares a run, which may still be running.
+    /// Compares a run, which may still be in progress, with the published curve for its global
+    /// batch size.
     ///
     /// # Errors
-    /// [`EngineError::Usage`] if no curve is published for its global batch, or nothing was
+    /// [`EngineError::Usage`] if no curve is published for that batch size, or nothing has been
     /// evaluated yet.
     pub fn new(run: RunLog) -> Result<Self, EngineError> {
         let (path, batch) = (run.path.display(), run.global_batch);

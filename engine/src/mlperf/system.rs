@@ -1,5 +1,5 @@
 //! The system description, `systems/NAME.json`: the properties that the machine reports. The
-//! submitter fills in the rest, which is kept.
+//! submitter fills in the other fields, which are preserved when the file is written again.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -45,7 +45,7 @@ pub struct Style {
 impl Style {
     /// The title of a picture.
     pub const TITLE: Self = Self { is_bold: true, ..Self::words(16.0, INK) };
-    /// The heading of a part of it.
+    /// The heading of a section of a picture.
     pub const HEADING: Self = Self { is_bold: true, ..Self::words(13.0, INK) };
     /// Normal text in a picture.
     pub const PLAIN: Self = Self::words(12.0, INK);

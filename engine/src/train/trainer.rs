@@ -48,7 +48,7 @@ pub struct Trainer {
     loss_weights: Vec<f32>,
     /// Set when this rank is requested to stop, to inform the others.
     stop: Arc<AtomicBool>,
-    /// True if this rank requests the others to stop for its own reason.
+    /// True if this rank itself decided to stop, and asks the others to stop too.
     asks_to_stop: bool,
     /// The step after which all ranks stop, once they have agreed.
     stop_after: Option<u64>,

@@ -97,7 +97,8 @@ const CONVENTIONS: [&str; 12] = [
     "model.roi.sampling_ratio",
 ];
 
-/// Pixel constants that differ by less are equal: presets have three digits.
+/// Pixel means and standard deviations (0 to 255) that differ by less count as equal: other
+/// projects round them.
 const PIXEL_TOLERANCE: f32 = 0.01;
 
 /// Warnings about loading weights of other projects, one line each.

@@ -28,7 +28,8 @@ pub fn bilinear_tap(target: usize, source_size: usize, target_size: usize) -> Bi
     BilinearTap { low, high, fraction: (at - low as f32).clamp(0.0, 1.0) }
 }
 
-/// Source of pixel `target` when `source_size` pixels become `target_size`, nearest.
+/// Source index of pixel `target`, resizing from `source_size` to `target_size` pixels with
+/// nearest-neighbor interpolation.
 pub fn nearest_source(target: usize, source_size: usize, target_size: usize) -> usize {
     let scale = source_size as f32 / target_size as f32;
     ((target as f32 * scale) as usize).min(source_size - 1)

@@ -254,8 +254,8 @@ fn past_count(inputs: &mut [HostTensor], count: usize) {
 }
 
 /// Rounding error of `conv2d_grad_input` with a scale, which CUDA multiplies into the weights in
-/// half: up to 2^-11 of each term, so it shows where large terms cancel. The cases reach 0.86 of
-/// the error that is then allowed.
+/// half: up to 2^-11 of each term, so it shows where large terms cancel. With this floor, the
+/// largest error in the cases is 0.86 of the tolerance.
 pub(in super::super) const SCALED_FLOOR: f64 = 1.2e-3;
 
 fn case(

@@ -33,8 +33,9 @@ const FACTORS: usize = 5;
 /// Bytes of the factors per launch.
 const FACTOR_BYTES: usize = CAPACITY * FACTORS * size_of::<f32>();
 
-/// Bytes of scratch memory: the sums of statistics and those of weights, which share their offset
-/// as they are never needed together; then the factors. Consecutive launches share all of it.
+/// Bytes of scratch memory: the partial sums for the statistics and for the weight norms, at the
+/// same offset as they are never needed at the same time; then the factors. Consecutive launches
+/// share all of it.
 pub(super) fn workspace_bytes(op: &ParameterUpdate, grads: &[TensorDesc]) -> usize {
     match (op.rule.entry().factors.is_some(), op.stats) {
         (false, false) => 0,
