@@ -249,8 +249,8 @@ fn an_enlarged_map_needs_no_sum() {
     assert_same(&[plain, fused]);
 }
 
-/// The last convolution of a bottleneck also computes its projection, bit-identically; not one with
-/// a larger window or a ReLU, or one that something else reads.
+/// The last convolution of a bottleneck also computes its projection shortcut, bit-identically,
+/// unless the projection has a kernel larger than 1x1, a ReLU, or another consumer.
 #[test]
 fn the_end_of_a_bottleneck_makes_its_projection() {
     let projected = |kernel: usize, relu: bool, kept: bool| {

@@ -20,7 +20,7 @@ use crate::error::S3Error;
 /// Retries of a request whose response is interrupted, in addition to `object_store`'s retries of
 /// failed requests.
 const TRIES: u32 = 6;
-/// Concurrent requests for versions.
+/// Concurrent requests for ETags.
 const WIDE: usize = 24;
 /// Retries of a request that fails or gets a 5xx response.
 const RETRIES: usize = 6;
@@ -112,7 +112,7 @@ impl Bucket {
         let (at, path) = self.at(key)?;
         let found: Vec<ObjectMeta> = self.runtime.block_on(async {
             let inside = self.store.list((!key.is_empty()).then_some(&path));
-            // Not every server includes versions in listings.
+            // Not every server includes ETags in listings.
             let known = inside.map_ok(|meta| async move {
                 match meta.e_tag {
                     Some(_) => Ok(meta),

@@ -8,9 +8,9 @@ use kernels::ops::roi_candidates::RoiCandidates;
 use crate::convert::{Ran, count, floats, index, numbered, numbers, repeated, sizes};
 use crate::support::{Case, Report, Tensor, each_case};
 
-/// README: sides 32, 64, .. by level; they are not in the files.
+/// Sides 32, 64, .. by level, from the README of the golden data; they are not in the files.
 const FINEST_SIZE: f32 = 32.0;
-/// README: height / width.
+/// Height / width, from the README of the golden data.
 const RATIOS: [f32; 3] = [0.5, 1.0, 2.0];
 
 #[test]
@@ -82,7 +82,8 @@ fn matches(report: &mut Report, case: Case<'_>, rule: &Rule) {
     let want = case.i32(&rule.tensor).data;
     let got = match_iou(&iou.data, iou.shape[1], rule.thresholds, rule.low_quality);
     report.exact(case.name(), &rule.tensor, &got, &want);
-    // README: with ties the recorded boxes differ from those that the overlaps were computed from.
+    // With ties the recorded boxes differ from those that the overlaps were computed from (README
+    // of the golden data).
     if case.name().ends_with("_ties") {
         return;
     }

@@ -15,7 +15,7 @@ use crate::model_train::recorded_gradient;
 use crate::models::{ready, spec};
 use crate::support::{Case, Report, each_case};
 
-/// README: three times the worst error of torch's own versions in f32.
+/// Three times the largest error of PyTorch's own f32 implementation.
 const FEATURE_TOLERANCE: f64 = 2.3e-6;
 const GRADIENT_TOLERANCE: f64 = 1.2e-5;
 const BODIES: [&str; 6] =

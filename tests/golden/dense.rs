@@ -10,14 +10,14 @@ use kernels::ops::linear::Linear;
 use crate::convert::{Ran, channels_last, channels_second, flag, floats, host};
 use crate::support::{Case, Report, Tensor, each_case};
 
-/// README, for f32 dense ops.
+/// README of the golden data, for f32 dense ops.
 const TOLERANCE: f64 = 2e-5;
 
 fn activation(case: Case<'_>, name: &str) -> HostTensor {
     host(Role::Activation, &case.f32(name))
 }
 
-/// README: three times the worst error of torch's own versions in f32.
+/// Three times the largest error of PyTorch's own f32 implementation.
 const GROUP_TOLERANCE: f64 = 8.1e-7;
 
 #[test]

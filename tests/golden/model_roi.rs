@@ -53,7 +53,7 @@ fn roi(of: &'static Recorded) {
 }
 
 /// Three times the recorded error of the reference's own f32 run against its f64 run, at least the
-/// README's 2e-5: coordinates amplify rounding in the values that are sampled at them.
+/// 2e-5 of the golden data's README: coordinates amplify rounding in the values sampled at them.
 fn tolerance(case: Case<'_>, tensor: &str) -> f64 {
     let stated = &case.attribute("err_f32_vs_f64")[tensor];
     let value = |i: usize| stated[i].as_f64().unwrap_or(0.0);

@@ -11,7 +11,7 @@ use crate::convert::{Ran, count, flag, floats, host, index, numbered, repeated, 
 use crate::formulas::pool_by_level;
 use crate::support::{Case, Report, each_case};
 
-/// README; torch's own f32 differs by 3.5e-6.
+/// README of the golden data; PyTorch's own f32 differs by 3.5e-6.
 const TOLERANCE: f64 = 2e-5;
 
 #[test]

@@ -21,7 +21,7 @@ use crate::support::{Case, Report, cases_of, each_case};
 
 /// Five steps in f32 against f64: 1.6e-7 measured, with margin for other rates and decays.
 const SGD_TOLERANCE: f64 = 1e-6;
-/// README.
+/// README of the golden data.
 const LR_TOLERANCE: f64 = 1e-12;
 
 /// Weights without decay.

@@ -42,7 +42,7 @@ pub enum CpuPrecision {
     Bf16,
 }
 
-/// How a pixel of a resized image is made.
+/// How the pixels of a resized image are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ResizeFilter {

@@ -31,8 +31,8 @@ pub(crate) const NOT_OPENED: &str = "the GPU did not open";
 /// The command that tests the GPU whose number follows.
 static CHECKED_BY: OnceLock<Vec<OsString>> = OnceLock::new();
 
-/// Sets the command for the self-test of the GPU whose number is its last argument. Without one, a
-/// GPU that was never tested is assumed to be correct.
+/// Sets the command that runs the self-test of one GPU; the GPU's number is appended as its last
+/// argument. Without a command, a GPU that was never tested is assumed to be correct.
 pub fn checked_by(command: Vec<OsString>) {
     // The first call wins: a program sets its command once.
     let _ = CHECKED_BY.set(command);

@@ -167,9 +167,9 @@ fn scores_are_printed_with_their_classes_and_go_to_tensorboard_with_a_picture() 
     assert!(names.iter().all(|name| classes.contains(name)), "{files}");
 }
 
-/// With `train.accuracies` the metrics, TensorBoard and the page have them, with
-/// `train.log_parameters` TensorBoard has mean and norm of each weight and gradient; without them
-/// none.
+/// `train.accuracies` adds accuracies to the metrics, TensorBoard and the page;
+/// `train.log_parameters` adds the mean and norm of each weight and gradient to TensorBoard. By
+/// default none of these are recorded.
 #[test]
 fn accuracies_and_statistics_of_parameters_are_recorded_if_asked() {
     let place = Place::new();

@@ -124,7 +124,7 @@ fn lacks(config: &Config) -> Vec<Difference> {
         ),
         (
             model.anchors.stride_rule != StrideRule::Nominal,
-            "anchors at the stride of the map (model.anchors.stride_rule)".into(),
+            "anchor strides computed from image and map sizes (model.anchors.stride_rule)".into(),
         ),
         (
             input.resize_filter != ResizeFilter::Pil,

@@ -1,5 +1,5 @@
 //! Cases of `conv2d_grad_input` with an epilogue and of `conv2d_grad_weight` with the bias
-//! gradient, for the table of ops. They are backward ops without gradients; the variants without
+//! gradient, for the table of ops. As backward ops they have no backward rule; the variants without
 //! these extras are run by the cases of `conv2d`.
 
 use crate::case::{ORDER_FLOOR, OpCase, constant, integers, normal, uniform};
