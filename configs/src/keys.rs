@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 use crate::shape::{Shape, join};
 use crate::{MlperfRule, ResumeRule};
 
-/// A key with a value (not a table), or the switch of an optional table; or a key of each table in
-/// a list of tables.
+/// A key with a value (not a table), or an optional table, which is enabled if present; or a key of
+/// each table in a list of tables.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Key {
     /// Dotted, such as `train.batch_size`.

@@ -1,4 +1,4 @@
-//! Detects objects on an image with a trained run, from Rust:
+//! Detects objects in an image with the model of a training run, from Rust:
 //! `cargo run --release -p engine --example predict -- runs/quickstart street.jpg 0.5`.
 
 use std::error::Error;

@@ -440,8 +440,8 @@ mod tests {
         }
     }
 
-    /// Computed by hand: columns 10 to 30 of the source, resized to 40 columns, of which the first
-    /// eight are cropped.
+    /// Computed by hand: columns 10 to 30 of the source, resized to 40 columns; the first eight are
+    /// cropped.
     #[test]
     fn boxes_are_cut_to_the_part_in_view() {
         let views = views(&["input.augment.min_visible=0.25", "input.augment.crop=0.5"]);

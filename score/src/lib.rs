@@ -1,8 +1,8 @@
 //! COCO and LVIS scoring: detections against annotations, by boxes, masks or keypoints.
 //!
-//! `hotcoco` computes; this crate adds the checks that report a user's mistake in one line, its own
-//! types, and the usual printout. The metrics are bit-identical to pycocotools', and for LVIS
-//! annotations to lvis-api's; with more than 4096 categories they agree up to rounding.
+//! `hotcoco` computes the metrics; this crate adds the checks that report a user's mistake in one
+//! line, its own types, and the usual printout. The metrics are bit-identical to pycocotools', and
+//! for LVIS annotations to lvis-api's; with more than 4096 categories they agree up to rounding.
 
 mod analysis;
 mod class_scores;

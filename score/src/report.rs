@@ -1,4 +1,4 @@
-//! The scores of two files as text.
+//! The scores of a results file against an annotation file, as text.
 
 use std::path::Path;
 

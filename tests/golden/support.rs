@@ -249,7 +249,7 @@ pub(crate) fn cases_of(
     report.finish();
 }
 
-/// Collects the maximum error of a family, and fails on the first one that is too large.
+/// Tracks the maximum error of a golden family, and fails on the first error above the tolerance.
 pub(crate) struct Report {
     family: String,
     tolerance: f64,

@@ -273,7 +273,8 @@ fn check_rpn_head(
     assert_eq!(stored, sum(&|p| p.rows * 5 * anchors * HALF_BYTES), "bytes stored");
 }
 
-/// Checks the counts of a GEMM launch against its tiles; true if images were missing.
+/// Checks the counts of a GEMM launch against its tiles; true if it computes fewer images than its
+/// shape allows.
 fn check(node: &CountedNode, (launch, counted): &(Launch, Counted), tile: u64) -> bool {
     let name = &node.name;
     let conv = Conv::of(launch).unwrap_or_else(|| panic!("{name}: no sizes in {launch:?}"));

@@ -174,7 +174,7 @@ fn clean_box(bbox: &[f64], height: u32, width: u32) -> Result<([f32; 4], bool), 
     Ok(([x as f32, y as f32, w as f32, h as f32], !inside))
 }
 
-/// A mask that covers a pixel.
+/// The cleaned mask; an error if it covers no pixel.
 fn clean_mask(given: &Segmentation, height: u32, width: u32) -> Result<Mask, DropReason> {
     let mask = match given {
         Segmentation::Polygons(rings) => clean_polygons(rings, height, width)?,

@@ -29,7 +29,7 @@ pub struct ModelState {
 }
 
 impl ModelState {
-    /// State on the host, whose programs compute GEMMs as in `products`.
+    /// State on the host. Its programs run GEMMs and convolutions with the settings `products`.
     pub fn host(set: StateSet, products: Products) -> Self {
         let cpu_arena = CpuArena::default();
         Self { host: set, memory: None, arena: None, cpu_arena, products }

@@ -143,7 +143,7 @@ mod tests {
         assert!(green > red && green > blue);
     }
 
-    /// Contrast preserves the grey of the mean after the change of brightness.
+    /// Contrast follows brightness, and preserves the greyscale value of the mean colour.
     #[test]
     fn draws_stay_within_their_range_and_contrast_keeps_the_mean() {
         let pixels = [10, 20, 30, 250, 40, 90, 0, 0, 7];

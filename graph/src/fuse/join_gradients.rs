@@ -8,8 +8,8 @@ use crate::{Program, TensorId};
 
 /// Replaces the nodes whose ops `takes` accepts by a single node. `join` builds its op from theirs,
 /// and also returns the positions of the ops in the order in which the new op takes their inputs.
-/// Output `i` of the node is the sum of outputs `i` of all ops that have as many. It replaces their
-/// [`Sum`], or becomes one of its terms if there are others.
+/// Output `i` of the new node is the sum of the replaced nodes' outputs `i`, where they exist. It
+/// replaces their [`Sum`], or becomes one of its terms if there are others.
 ///
 /// Nothing changes if there is one such node, if `join` gives `None`, or if anything but those sums
 /// needs an output.

@@ -204,7 +204,7 @@ fn runs_that_reach_their_targets_are_scored() {
         events[at(&events, "seed")].1.as_u64()
     });
     assert_eq!(seeds.collect::<Vec<_>>(), [Some(7), Some(8), Some(9)]);
-    // The first evaluation reaches them; its checkpoint is the last.
+    // The first evaluation reaches the targets; its checkpoint is the last.
     for i in 0..3 {
         let last = place.text(&format!("out/runs/result_{i}/last_checkpoint"));
         assert_eq!(last, "checkpoints/step_00000003\n");

@@ -32,7 +32,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Print the PTX of a kernel, or all PTX of an archive's file.
+    /// Print the PTX of a kernel, or all PTX in an archive file.
     Print {
         /// The kernel's name, or a path that ends in .zst.
         name: String,

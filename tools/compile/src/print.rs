@@ -48,7 +48,7 @@ pub fn kernel(
     }
 }
 
-/// All PTX of an archive's file.
+/// All PTX in an archive file.
 ///
 /// # Errors
 /// A file that is not an archive.

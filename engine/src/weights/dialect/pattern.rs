@@ -91,7 +91,7 @@ fn pairs(groups: &[Group], box_convs: usize, used: impl Fn(&str) -> bool) -> Vec
     pairs
 }
 
-/// A name under the pattern `to`, if it matches `from`.
+/// Rewrites `name` from the pattern `from` to the pattern `to`; `None` if `from` does not match.
 fn matched(name: &str, from: &str, to: &str) -> Option<String> {
     let (mut rest, mut end, mut indices) = (name, "", Vec::new());
     for (at, piece) in from.split(['{', '}']).enumerate() {

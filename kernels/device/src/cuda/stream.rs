@@ -81,7 +81,7 @@ impl Stream {
         }
     }
 
-    /// Launches a kernel. `pointers` point to its arguments, with the sizes of its parameters.
+    /// Launches a kernel. `pointers` point to its arguments, each of the size of its parameter.
     pub(super) fn launch(
         &self,
         function: &Function,

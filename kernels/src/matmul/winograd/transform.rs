@@ -168,7 +168,8 @@ fn taps(from: &[f32], columns: Range<usize>, turned: bool) -> [&[f32]; 9] {
     taps
 }
 
-/// The `COUNT` pixels of a square of `side` from `(row, column)` on; `zeros` outside the map.
+/// The `COUNT` pixels of the `side` x `side` square whose first pixel is `(row, column)`; `zeros`
+/// outside the map.
 #[inline(always)]
 fn pixels<'a, const COUNT: usize>(
     (x, depth): (&'a [f32], usize),

@@ -7,7 +7,8 @@ use crate::Role;
 use crate::case::boxes::in_order;
 use crate::case::{OpCase, constant, integers, normal};
 
-/// Rows 0, 1, primes, a block of the sum and its neighbours, and the RoIs of 2 COCO images.
+/// Row counts: 0, 1, primes, a block of the sum (256) and its neighbours, and the RoIs of 2 COCO
+/// images.
 pub fn cases() -> Vec<OpCase> {
     let rows = [
         (0, 5, 1),

@@ -1,10 +1,11 @@
 //! Labels of the anchors for the RPN losses, and the ground truth of each foreground anchor.
 //!
-//! Matches torchvision's `Matcher` (`assign_targets_to_anchors`): foreground from `fg_iou`,
-//! background below `bg_iou`; with `low_quality` every anchor that ties the best IoU of some ground
-//! truth is foreground too, with its own best ground truth. As in torchvision, a ground truth that
-//! no anchor overlaps ties all anchors at IoU 0. With `straddle_filter` (maskrcnn-benchmark)
-//! anchors that cross the image's border are ignored, but take part in the matching.
+//! Matches torchvision's `Matcher` (`assign_targets_to_anchors`): foreground at an IoU of `fg_iou`
+//! or more, background below `bg_iou`; with `low_quality` every anchor that ties the best IoU of
+//! some ground truth is foreground too, with its own best ground truth. As in torchvision, a ground
+//! truth that no anchor overlaps ties all anchors at IoU 0. With `straddle_filter`
+//! (maskrcnn-benchmark) anchors that cross the image's border are ignored, but take part in the
+//! matching.
 //!
 //! Edges: images past `num_images` are all -1; without ground truth all is background. Cost: two
 //! passes of A_total x G overlaps, tile by tile; the matrix is never stored. Compute-bound.

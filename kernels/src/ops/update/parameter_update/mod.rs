@@ -16,8 +16,8 @@
 //! would be lost. If `applied` is 0 the state does not change. Numerics: f32. Memory-bound: three
 //! reads and two writes per element, and a third write for a weight with a master; LARS reads all
 //! weights once more, for their norms, whose squares are summed in f64 in a fixed order; AdamW
-//! reads and writes its second moments too. An average reads each new `p`, or `w` in f32, once
-//! more, and reads and writes `e`.
+//! reads and writes its second moments too. With an [`Average`], each updated f32 value (`p`, or
+//! `w` if there is no master) is read once more, and `e` is read and written.
 //!
 //! Statistics are, per parameter, the mean and the L2 norm of the weight after the update (of its
 //! master if it has one), and the mean of its gradient as given, so still times the loss scale.

@@ -1,5 +1,5 @@
-//! The update of rules with coefficients computed from norms: `keep`, `of_grad`, `of_weight`,
-//! `of_momentum` and `decay`.
+//! The update of optimizers whose coefficients (`keep`, `of_grad`, `of_weight`, `of_momentum` and
+//! `decay`) are computed from norms.
 
 use super::Factors;
 use crate::isa::wide;

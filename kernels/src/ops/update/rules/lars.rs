@@ -17,8 +17,8 @@ table! {
         /// momentum. Default 0.001, as in arXiv 1708.03888.
         #[key(range = 0.0..=1e6, resume = Step, mlperf = Hyperparameter)]
         pub trust_coefficient: f64 = 0.001,
-        /// If true, learning rates of biases and of the scale and shift of norms are adapted too;
-        /// false updates them by SGD with momentum. Default true, as in the paper.
+        /// If true, learning rates of biases and of the scale and shift of normalization layers are
+        /// adapted too; if false, SGD with momentum updates them. Default true, as in the paper.
         #[key(resume = Step, mlperf = Hyperparameter)]
         pub adapts_vectors: bool = true,
     }
