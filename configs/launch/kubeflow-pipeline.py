@@ -6,7 +6,7 @@
 It runs the image of the Dockerfile beside this file, on the volume onegraph-data of
 kubeflow-mpijob.yaml. A training that is started again goes on from its last checkpoint. The last
 step needs a service account that may apply deployments and services in its namespace.
-Compiled by kfp 2.17; the commands of its first two steps were run on one machine. Not tried on a
+Compiled by kfp 2.17; the commands of its first two steps were run on one machine. Not tested on a
 cluster.
 """
 

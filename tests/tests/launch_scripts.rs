@@ -103,7 +103,7 @@ fn every_script_parses_and_the_launchers_tell_their_use() {
     }
     for (name, path) in launchers.iter().zip(&launchers_here) {
         let text = fs::read_to_string(path).expect("a script");
-        assert!(text.contains("\n# Tried"), "{name}: says on what it was tried");
+        assert!(text.contains("\n# Tested"), "{name}: says what it was tested on");
         if *name != "two-hosts.sh" || has_namespaces() {
             let place = Place::new();
             let without = ends(&mut script(&place, name, &[], &[]), &place, 2, &[]);
