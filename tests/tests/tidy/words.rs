@@ -95,23 +95,24 @@ pub(crate) fn sentence_faults(file: &File) -> Vec<String> {
             continue;
         }
         let prose: String = text.split('`').step_by(2).collect();
-        let at = format!("{}:{}", file.path, i + 1);
+        let place = format!("{}:{}", file.path, i + 1);
         let lower = prose.to_lowercase();
         let is_used = |word: &str| {
             let is_letter = |c: char| c.is_alphabetic();
-            lower.match_indices(word).any(|(at, _)| {
-                !lower[..at].ends_with(is_letter)
-                    && !lower[at + word.len()..].starts_with(is_letter)
+            lower.match_indices(word).any(|(start, _)| {
+                let (before, after) = (&lower[..start], &lower[start + word.len()..]);
+                !before.ends_with(is_letter) && !after.starts_with(is_letter)
             })
         };
         for (word, better) in TERMS.iter().filter(|(word, _)| is_used(word)) {
-            faults.push(format!("{at}: `{word}`; write {better}"));
+            faults.push(format!("{place}: `{word}`; write {better}"));
         }
         let opens =
             |word: &str| OPENINGS.contains(&word.trim_matches(|c: char| !c.is_alphanumeric()));
         if let Some(word) = prose.split_whitespace().find(|word| opens(word)) {
-            faults
-                .push(format!("{at}: a sentence begins with `{word}`; begin it with its subject"));
+            faults.push(format!(
+                "{place}: a sentence begins with `{word}`; begin it with its subject"
+            ));
         }
     }
     faults
