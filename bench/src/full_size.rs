@@ -45,7 +45,7 @@ pub(crate) fn open(
     if !drawn.is_ok_and(|store| store.header().keypoints.is_some()) {
         let (seed, out) = (0, out.clone());
         let options = SyntheticOptions { count, seed, height, width, out, overwrite: true };
-        let title = format!("drawing {count} images of {height}x{width}");
+        let title = format!("generating {count} images of {height}x{width}");
         progress.during(&title, |report| generate(&options, report))?;
     }
     let store = match objects {

@@ -125,7 +125,7 @@ pub(super) fn run(args: &PrepArgs) -> Result<(), EngineError> {
             out: args.out.clone(),
             overwrite: args.overwrite,
         };
-        let title = format!("drawing {} images", args.count);
+        let title = format!("generating {} images", args.count);
         return report(progress.during(&title, |p| dali::synthetic::generate(&options, p)));
     }
     let inputs = [&args.folder, &args.images, &args.annotations];

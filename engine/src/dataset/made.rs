@@ -122,7 +122,7 @@ fn drawn(
     // One of our sets without its store is generated again; anything else there is left unchanged.
     let overwrite = dir.is_dir();
     let options = synthetic::SyntheticOptions { count, seed, height, width, out, overwrite };
-    let title = format!("drawing {count} images into {}", dir.display());
+    let title = format!("generating {count} images into {}", dir.display());
     made(progress.during(&title, |report| synthetic::generate(&options, report)))?;
     Ok(open(&store)?)
 }

@@ -62,9 +62,9 @@ const ELSEWHERE: [Loss; 6] = [
     (2, EVALUATING, "iter 2/", (1, Signal::KILL), "it was last "),
     (2, EVALUATING, "iter 2/", (0, Signal::KILL), "it was last "),
     (2, EVALUATING, "iter 2/", (0, Signal::STOP), SILENT),
-    (2, DRAWING, "drawing 4000 images", (1, Signal::KILL), ""),
-    (2, DRAWING, "drawing 4000 images", (0, Signal::KILL), ""),
-    (2, DRAWING, "drawing 4000 images", (0, Signal::STOP), ""),
+    (2, DRAWING, "generating 4000 images", (1, Signal::KILL), ""),
+    (2, DRAWING, "generating 4000 images", (0, Signal::KILL), ""),
+    (2, DRAWING, "generating 4000 images", (0, Signal::STOP), ""),
 ];
 
 fn all_name_the_lost_rank(losses: &[Loss]) {

@@ -64,7 +64,7 @@ fn drawing_and_preparing_end_at_once_and_leave_nothing() {
         let place = Place::new();
         let many = "--set data.synthetic.train_images=100000";
         let mut running = start(&place, &place.command(&micro(many)));
-        until(&mut running, "drawing");
+        until(&mut running, "generating");
         let took = acknowledged(&mut running, signal);
         assert!(took < ANSWER, "SIG{signal} while drawing: {took:?}");
         assert_interrupted(running);
