@@ -224,14 +224,34 @@ impl RunDir {
     }
 }
 
+/// True if a path is a URI, well formed or not, of S3 or of an unsupported kind of store.
+pub(crate) fn is_remote(path: &Path) -> bool {
+    let scheme = path.to_str().and_then(|text| text.split_once("://"));
+    scheme.is_some_and(|(scheme, _)| {
+        !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    })
+}
+
+/// Rejects a URI where a local path is required.
+///
+/// # Errors
+/// [`EngineError::Usage`] names the key.
+pub(crate) fn refuse(path: &Path, key: &str) -> Result<(), EngineError> {
+    match is_remote(path) {
+        true => Err(EngineError::Usage(format!(
+            "{key} is {}; here it must be a local path",
+            path.display()
+        ))),
+        false => Ok(()),
+    }
+}
+
 /// Writes a file with [`dali::file::write`], and creates its folder if missing.
 ///
 /// # Errors
-/// [`EngineError::Io`] names the file.
+/// As for [`make_dir`]; [`EngineError::Io`] names the file.
 pub fn write_whole(path: &Path, contents: &[u8]) -> Result<(), EngineError> {
-    if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent).map_err(io(parent))?;
-    }
+    path.parent().map_or(Ok(()), make_dir)?;
     replace(path, contents)
 }
 
@@ -246,8 +266,10 @@ pub(crate) fn replace(path: &Path, contents: &[u8]) -> Result<(), EngineError> {
 /// Creates a directory and its parents, if missing.
 ///
 /// # Errors
-/// [`EngineError::Usage`] if a file is in the way, [`EngineError::Io`] if creation fails.
+/// [`EngineError::Usage`] for a URI or if a file is in the way, [`EngineError::Io`] if creation
+/// fails.
 pub(crate) fn make_dir(path: &Path) -> Result<(), EngineError> {
+    refuse(path, "the output")?;
     if path.is_file() {
         let message = format!("{} is a file where a directory should be made", path.display());
         return Err(EngineError::Usage(message));

@@ -18,6 +18,7 @@ use crate::classes::{are_same, describe_classes};
 use crate::dataset::{DataSet, Split};
 use crate::evaluate::{Evaluation, Evaluator, TrainedModel};
 use crate::model::classes_of;
+use crate::remote::local;
 use crate::run_dir::make_dir;
 use crate::train::{Outcome, check_config, check_model};
 
@@ -49,7 +50,7 @@ pub(super) struct EvalArgs {
 pub(super) fn run(args: &EvalArgs, stop: &Stop) -> Result<Outcome, EngineError> {
     if let (Some(gt), Some(detections)) = (&args.gt, &args.detections) {
         rank::refuse_ranks("onegraph eval --gt")?;
-        super::print(&format!("{}\n", report_files(gt, detections)?))?;
+        super::print(&format!("{}\n", report_files(&local(gt)?, &local(detections)?)?))?;
         return Ok(Outcome::Done);
     }
     let config = args.model.config()?;

@@ -1,16 +1,32 @@
-//! `onegraph serve`: a trained model behind HTTP. Only builds with the feature `serve` answer.
+//! `onegraph serve`: a trained model behind HTTP.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, TcpListener};
 use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use clap::builder::RangedI64ValueParser;
+use dali::plain;
+use serve::{Decode, Limits, Model};
 
 use super::device::DeviceArgs;
 use super::model::ModelArgs;
 use super::signals::Stop;
 use crate::EngineError;
+use crate::classes::{NO_CATEGORY, describe_classes};
+use crate::evaluate::Image;
+use crate::predictor::Predictor;
+use crate::progress::Progress;
 use crate::train::Outcome;
+
+/// Time for a request's body to arrive.
+const UPLOAD: Duration = Duration::from_secs(30);
+const CONNECTIONS: usize = 2048;
+/// Time that an answer may wait for its client to read.
+const SEND: Duration = Duration::from_secs(20);
+/// Time to answer in-flight requests at shutdown; a Kubernetes pod has 30 s.
+const STOP: Duration = Duration::from_secs(25);
 
 /// An integer in this range.
 fn within(range: RangeInclusive<i64>) -> RangedI64ValueParser<u16> {
@@ -18,7 +34,6 @@ fn within(range: RangeInclusive<i64>) -> RangedI64ValueParser<u16> {
 }
 
 #[derive(Debug, Args)]
-#[cfg_attr(not(feature = "serve"), allow(dead_code))] // only the server reads it
 pub(super) struct ServeArgs {
     #[command(flatten)]
     model: ModelArgs,
@@ -54,128 +69,94 @@ pub(super) struct ServeArgs {
     device: DeviceArgs,
 }
 
-#[cfg(not(feature = "serve"))]
-pub(super) fn run(_: &ServeArgs, _: &Stop) -> Result<Outcome, EngineError> {
-    let how = "build it with `cargo build --release --features serve`";
-    Err(EngineError::Usage(format!("this onegraph is built without its server; {how}")))
+pub(super) fn run(args: &ServeArgs, stop: &Stop) -> Result<Outcome, EngineError> {
+    super::rank::refuse_ranks("onegraph serve")?;
+    let progress = Progress::loud();
+    // Before the model is read: a port in use is reported at once.
+    let address = (args.host, args.port);
+    let fault = |source| EngineError::Io {
+        path: format!("the address {}:{}", args.host, args.port).into(),
+        source,
+    };
+    let listener = TcpListener::bind(address).map_err(fault)?;
+    let bound = listener.local_addr().map_err(fault)?;
+    let backend = args.device.open()?;
+    let model = args.model.open(&backend, &progress)?;
+    progress.say(&describe_classes(&model.classes()));
+    model.remarks().iter().for_each(|remark| progress.say(remark));
+    let model = Served::new(Predictor::new(model, &backend), args.max_pixels);
+    let limits = Limits {
+        body: usize::from(args.max_body) << 20,
+        files: args.max_files.into(),
+        requests: args.max_requests.into(),
+        connections: CONNECTIONS,
+        batch: args.max_batch.into(),
+        gather: Duration::from_millis(args.gather.into()),
+        upload: UPLOAD,
+        wait: Duration::from_secs(args.max_wait.into()),
+        send: SEND,
+        stop: STOP,
+    };
+    progress.say(&format!(
+        "listening on http://{bound}: POST images to /invocations, or open the page"
+    ));
+    stop.finish_first();
+    serve::serve(model, listener, limits, &stop.flag()).map_err(fault)?;
+    progress.say("all in-flight requests are answered");
+    Ok(Outcome::Done)
 }
 
-#[cfg(feature = "serve")]
-pub(super) use with_server::run;
+/// The predictor that the server needs.
+struct Served {
+    predictor: Predictor,
+    ids: Vec<u64>,
+    max_pixels: usize,
+}
 
-#[cfg(feature = "serve")]
-mod with_server {
-    use std::net::TcpListener;
-    use std::sync::Arc;
-    use std::time::Duration;
+/// An image and its file's name.
+struct Named {
+    image: Image,
+    file: Option<String>,
+}
 
-    use dali::plain;
-    use serve::{Decode, Limits, Model};
+impl Served {
+    fn new(predictor: Predictor, megapixels: u16) -> Self {
+        let ids = predictor.classes().iter().map(|(_, id)| *id).collect();
+        let max_pixels = (usize::from(megapixels) * 1_000_000).min(predictor.max_image_pixels());
+        Self { predictor, ids, max_pixels }
+    }
+}
 
-    use super::{EngineError, Outcome, ServeArgs, Stop};
-    use crate::classes::{NO_CATEGORY, describe_classes};
-    use crate::evaluate::Image;
-    use crate::predictor::Predictor;
-    use crate::progress::Progress;
+impl Model for Served {
+    type Image = Named;
 
-    /// Time for a request's body to arrive.
-    const UPLOAD: Duration = Duration::from_secs(30);
-    const CONNECTIONS: usize = 2048;
-    /// Time that an answer may wait for its client to read.
-    const SEND: Duration = Duration::from_secs(20);
-    /// Time to answer in-flight requests at shutdown; a Kubernetes pod has 30 s.
-    const STOP: Duration = Duration::from_secs(25);
-
-    pub(in super::super) fn run(args: &ServeArgs, stop: &Stop) -> Result<Outcome, EngineError> {
-        super::super::rank::refuse_ranks("onegraph serve")?;
-        let progress = Progress::loud();
-        // Before the model is read: a port in use is reported at once.
-        let address = (args.host, args.port);
-        let fault = |source| EngineError::Io {
-            path: format!("the address {}:{}", args.host, args.port).into(),
-            source,
-        };
-        let listener = TcpListener::bind(address).map_err(fault)?;
-        let bound = listener.local_addr().map_err(fault)?;
-        let backend = args.device.open()?;
-        let model = args.model.open(&backend, &progress)?;
-        progress.say(&describe_classes(&model.classes()));
-        model.remarks().iter().for_each(|remark| progress.say(remark));
-        let model = Served::new(Predictor::new(model, &backend), args.max_pixels);
-        let limits = Limits {
-            body: usize::from(args.max_body) << 20,
-            files: args.max_files.into(),
-            requests: args.max_requests.into(),
-            connections: CONNECTIONS,
-            batch: args.max_batch.into(),
-            gather: Duration::from_millis(args.gather.into()),
-            upload: UPLOAD,
-            wait: Duration::from_secs(args.max_wait.into()),
-            send: SEND,
-            stop: STOP,
-        };
-        progress.say(&format!(
-            "listening on http://{bound}: POST images to /invocations, or open the page"
-        ));
-        stop.finish_first();
-        serve::serve(model, listener, limits, &stop.flag()).map_err(fault)?;
-        progress.say("all in-flight requests are answered");
-        Ok(Outcome::Done)
+    fn decoder(&self) -> Decode<Named> {
+        let (max_pixels, exif) = (self.max_pixels, self.predictor.exif());
+        Arc::new(move |bytes, id, file| {
+            let (image, doubt) = Image::decode(bytes, id, max_pixels, exif)
+                .map_err(|fault| plain(&format!("the image {fault}")))?;
+            if let Some(doubt) = doubt {
+                let file = file.unwrap_or("an image");
+                Progress::loud().say(&format!("warning: {file} {doubt}"));
+            }
+            Ok(Named { image, file: file.map(str::to_string) })
+        })
     }
 
-    /// The predictor that the server needs.
-    struct Served {
-        predictor: Predictor,
-        ids: Vec<u64>,
-        max_pixels: usize,
+    fn categories(&self) -> Vec<(u64, String)> {
+        let named = self.predictor.classes().iter().filter(|(name, _)| name != NO_CATEGORY);
+        named.map(|(name, id)| (*id, name.clone())).collect()
     }
 
-    /// An image and its file's name.
-    struct Named {
-        image: Image,
-        file: Option<String>,
-    }
-
-    impl Served {
-        fn new(predictor: Predictor, megapixels: u16) -> Self {
-            let ids = predictor.classes().iter().map(|(_, id)| *id).collect();
-            let max_pixels =
-                (usize::from(megapixels) * 1_000_000).min(predictor.max_image_pixels());
-            Self { predictor, ids, max_pixels }
-        }
-    }
-
-    impl Model for Served {
-        type Image = Named;
-
-        fn decoder(&self) -> Decode<Named> {
-            let (max_pixels, exif) = (self.max_pixels, self.predictor.exif());
-            Arc::new(move |bytes, id, file| {
-                let (image, doubt) = Image::decode(bytes, id, max_pixels, exif)
-                    .map_err(|fault| plain(&format!("the image {fault}")))?;
-                if let Some(doubt) = doubt {
-                    let file = file.unwrap_or("an image");
-                    Progress::loud().say(&format!("warning: {file} {doubt}"));
-                }
-                Ok(Named { image, file: file.map(str::to_string) })
-            })
-        }
-
-        fn categories(&self) -> Vec<(u64, String)> {
-            let named = self.predictor.classes().iter().filter(|(name, _)| name != NO_CATEGORY);
-            named.map(|(name, id)| (*id, name.clone())).collect()
-        }
-
-        fn detect(&mut self, images: Vec<Named>) -> Vec<Result<Vec<String>, String>> {
-            let (images, files): (Vec<_>, Vec<_>) =
-                images.into_iter().map(|named| (named.image, named.file)).unzip();
-            let found = self.predictor.detect_all(images);
-            let lines = found.into_iter().zip(&files).map(|(found, file)| {
-                let found = found?;
-                let lines = found.to_coco(&self.ids);
-                lines.map(|line| score::result_json(&line, file.as_deref())).collect()
-            });
-            lines.collect()
-        }
+    fn detect(&mut self, images: Vec<Named>) -> Vec<Result<Vec<String>, String>> {
+        let (images, files): (Vec<_>, Vec<_>) =
+            images.into_iter().map(|named| (named.image, named.file)).unzip();
+        let found = self.predictor.detect_all(images);
+        let lines = found.into_iter().zip(&files).map(|(found, file)| {
+            let found = found?;
+            let lines = found.to_coco(&self.ids);
+            lines.map(|line| score::result_json(&line, file.as_deref())).collect()
+        });
+        lines.collect()
     }
 }

@@ -1,21 +1,9 @@
 //! S3 URIs in place of paths: inputs are first staged to a local directory; outputs are written to
-//! one and kept synchronized with S3. Local paths are unchanged. Only builds with the feature `s3`
-//! support S3 URIs.
+//! one and kept synchronized with S3. Local paths are unchanged.
 
-#[cfg(feature = "s3")]
 mod runs;
-#[cfg(feature = "s3")]
 mod stage;
-#[cfg(feature = "s3")]
 mod store;
-#[cfg(not(feature = "s3"))]
-mod without;
-#[cfg(not(feature = "s3"))]
-use without as stage;
-#[cfg(not(feature = "s3"))]
-use without as runs;
-#[cfg(not(feature = "s3"))]
-use without as store;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -26,10 +14,10 @@ use crate::error::EngineError;
 use crate::progress::Progress;
 use crate::run_dir::{Choice, RunDir};
 
+pub(crate) use crate::run_dir::{is_remote, refuse};
 pub(crate) use runs::Kept;
 
 /// The default staging directory.
-#[cfg(feature = "s3")]
 const STAGE: &str = "runs/stage";
 
 static CHOSEN: Mutex<Option<PathBuf>> = Mutex::new(None);
@@ -40,39 +28,15 @@ pub fn stage_into(folder: &Path) {
 }
 
 /// The staging directory.
-#[cfg(feature = "s3")]
 fn staged_into() -> PathBuf {
     let chosen = CHOSEN.lock().unwrap_or_else(PoisonError::into_inner).clone();
     chosen.unwrap_or_else(|| STAGE.into())
 }
 
-/// True if a path is a URI, well formed or not, of S3 or of an unsupported kind of store.
-pub(crate) fn is_remote(path: &Path) -> bool {
-    let scheme = path.to_str().and_then(|text| text.split_once("://"));
-    scheme.is_some_and(|(scheme, _)| {
-        !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric())
-    })
-}
-
-/// Rejects a URI where a local directory is required.
-///
-/// # Errors
-/// [`EngineError::Usage`] names the key.
-pub(crate) fn refuse(path: &Path, key: &str) -> Result<(), EngineError> {
-    match is_remote(path) {
-        true => Err(EngineError::Usage(format!(
-            "{key} is {}; here it must be a local directory",
-            path.display()
-        ))),
-        false => Ok(()),
-    }
-}
-
 /// The local file or directory with the contents of `path`: itself, or its staged copy.
 ///
 /// # Errors
-/// [`EngineError::Remote`] for a failed transfer; [`EngineError::Usage`] for an invalid URI, or a
-/// build without S3 support.
+/// [`EngineError::Remote`] for a failed transfer; [`EngineError::Usage`] for an invalid URI.
 pub fn local(path: &Path) -> Result<PathBuf, EngineError> {
     if is_remote(path) { stage::whole(path) } else { Ok(path.to_path_buf()) }
 }

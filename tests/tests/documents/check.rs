@@ -155,7 +155,7 @@ impl Checkout {
         config.map_err(|fault| fault.to_string())
     }
 
-    /// Checks packages, targets and features given to `cargo`, and filters of tests.
+    /// Checks packages and targets given to `cargo`, and filters of tests.
     fn cargo(&self, words: &[String]) -> Result<(), String> {
         let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
         let (ours, theirs) = words.split_at(end);
@@ -167,10 +167,6 @@ impl Checkout {
                 "--test" | "--example" | "--bin" => {
                     packages().flat_map(|package| &package.targets).any(|of| of.name == *name)
                 }
-                "--features" => name.split(',').all(|feature| {
-                    let feature = feature.rsplit('/').next().unwrap_or(feature);
-                    packages().any(|package| package.features.contains_key(feature))
-                }),
                 _ => true,
             };
             is_there.then_some(()).ok_or(format!("no {} {name}", pair[0]))?;

@@ -89,6 +89,9 @@ fn there_and_back(kind: Kind) {
     assert_has(&second.out, &["s3://data/runs/micro-2/report.json"]);
     let third = Place::new();
     run(&server, &third, "eval --run s3://data/runs/micro");
+    run(&server, &third, "predict --run s3://data/runs/micro --out found s3://data/shapes/val");
+    let pictures = third.names("found").iter().filter(|name| name.ends_with(".png")).count();
+    assert_eq!(pictures, place.names(&format!("{VAL}/images")).len());
     let file = format!("s3://data/runs/micro/{weights}");
     run(&server, &third, &format!("eval --weights {file} --set data.val_store=s3://data/store"));
     let auto = run(&server, &third, &format!("{train} --resume auto --set train.steps=5"));
@@ -120,6 +123,12 @@ fn what_is_wrong_with_an_address_is_told_in_a_sentence() {
     bad("prep s3://none/a --out x", BAD_CONFIG, &["s3://none/a", "no such bucket"]);
     bad("prep --synthetic shapes --out s3://data/x", BAD_CONFIG, &["local directory"]);
     bad("eval --run s3://data/shapes", 1, &["last_checkpoint"]);
+    let images = format!("{VAL}/images");
+    bad(
+        &format!("predict --run runs/micro --out s3://data/x {images}"),
+        BAD_CONFIG,
+        &["s3://data/x", "local path"],
+    );
     let train = "train micro --set data.synthetic=none --set data.train_store=s3://data/shapes";
     bad(train, BAD_CONFIG, &["s3://data/shapes holds no store", "header.json"]);
     // A run that never begins releases its name, locally and in S3.

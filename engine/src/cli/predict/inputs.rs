@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::pictures::drawn_in;
 use crate::EngineError;
+use crate::remote::local;
 use crate::run_dir::io;
 
 /// Extensions of images. The bytes determine the format, and whether onegraph reads it.
@@ -30,18 +31,19 @@ impl Inputs {
     /// folder. Pictures that an earlier run wrote are skipped, as are files under `out`.
     ///
     /// # Errors
-    /// If no image is found: the error of a given path that cannot be read, or
+    /// As for [`local`]. If no image is found: the error of a given path that cannot be read, or
     /// [`EngineError::Usage`].
     pub(super) fn collect(paths: &[PathBuf], out: &Path) -> Result<Self, EngineError> {
         let out = fs::canonicalize(out).ok();
         let mut inputs = Self::default();
         for path in paths {
+            let path = local(path)?;
             if path.is_dir() {
-                inputs.add_folder(path, out.as_deref());
+                inputs.add_folder(&path, out.as_deref());
             } else if path.is_file() {
-                inputs.files.push(path.clone());
+                inputs.files.push(path);
             } else {
-                inputs.faults.push(absent(path));
+                inputs.faults.push(absent(&path));
             }
         }
         if inputs.files.is_empty() {
