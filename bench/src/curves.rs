@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_the_mean_of_its_runs_where_all_have_scores() {
+    fn group_curve_is_mean_of_runs_at_common_steps() {
         let folder = tempfile::tempdir().expect("a folder");
         let first = run_of(folder.path(), "a", &[(10, 0.25), (20, 0.5), (30, 0.75)]);
         // A step that was evaluated again after the run was resumed.

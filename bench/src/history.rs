@@ -205,7 +205,7 @@ mod tests {
 
     /// A later session is compared with the earlier one of its device, and with no other.
     #[test]
-    fn sessions_of_a_device_are_compared() {
+    fn two_sessions_on_one_device_are_compared() {
         let session = |day: &str, device: &str, rate: f64| Session {
             date: day.into(),
             device: device.into(),
@@ -233,7 +233,7 @@ mod tests {
 
     /// The sessions in git follow this schema.
     #[test]
-    fn the_history_reads() {
+    fn history_files_parse() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("history");
         assert!(!read_all(&folder).expect("a history").is_empty());
     }

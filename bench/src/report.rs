@@ -78,7 +78,7 @@ mod tests {
     use super::{commit, percentile, processor_seconds};
 
     #[test]
-    fn a_busy_thread_takes_processor_seconds() {
+    fn busy_thread_uses_processor_time() {
         let seconds = || processor_seconds().expect("the process has a line in /proc");
         let before = seconds();
         let started = std::time::Instant::now();
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_interpolate() {
+    fn percentiles_interpolate_linearly() {
         let values = [4.0, 1.0, 3.0, 2.0];
         assert_eq!(percentile(&values, 0.0), 1.0);
         assert_eq!(percentile(&values, 0.5), 2.5);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_built_has_a_name_of_one_line() {
+    fn build_name_is_one_line() {
         let commit = commit();
         assert!(!commit.is_empty() && !commit.contains('\n'), "{commit:?}");
     }

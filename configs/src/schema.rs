@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_field_is_understood() {
+    fn every_field_type_has_a_schema() {
         let schema = Schema::of::<Outer>(Facts { synonyms: &[], forms: &[], removed: &[] });
         let keys = schema.keys().iter().map(|key| {
             let Key { name, kind, default, resume, in_list, .. } = key;

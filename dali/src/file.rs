@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_stays_and_its_file_is_replaced_or_made() {
+    fn write_through_symlink_replaces_or_creates_target() {
         let folder = tempfile::tempdir().expect("a folder");
         let at = |name: &str| folder.path().join(name);
         fs::create_dir(at("inner")).expect("a folder");
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_regular_file_is_written_into_and_not_read() {
+    fn special_file_is_written_in_place_and_never_read() {
         let folder = tempfile::tempdir().expect("a folder");
         let (pipe, null) = (folder.path().join("pipe"), folder.path().join("null"));
         mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn temporary_files_of_dead_processes_are_removed_and_no_others() {
+    fn only_dead_processes_temporary_files_are_removed() {
         let folder = tempfile::tempdir().expect("a folder");
         let at = |name: &str| folder.path().join(name);
         let dead = [".0123456789abcdef.partial", ".00000000000000ff.partial.removed"];

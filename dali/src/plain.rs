@@ -25,7 +25,7 @@ mod tests {
     use super::plain;
 
     #[test]
-    fn names_cannot_steer_a_terminal() {
+    fn control_characters_in_names_are_escaped() {
         let hostile = "a\x1b[2J\x1b]0;title\x07\n\u{202e}gpj.b\u{9b}1m";
         assert_eq!(plain(hostile), "a\\u{1b}[2J\\u{1b}]0;title\\u{7}\\n\\u{202e}gpj.b\\u{9b}1m");
         assert_eq!(plain("Straße 東京 'q' \\ 🦀"), "Straße 東京 'q' \\ 🦀");

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_marked_is_removed_and_nothing_else() {
+    fn only_marked_files_are_removed() {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let path = |name: &str| folder.path().join(name);
         for name in ["half", "whole"] {

@@ -217,7 +217,7 @@ mod tests {
 
     /// torchvision's 91 outputs keep COCO's ids: by position, 27 would be 31 and 80 be 90.
     #[test]
-    fn ninety_classes_on_cocos_categories_are_its_ids() {
+    fn ninety_classes_on_coco_map_to_category_ids() {
         let categories = coco();
         assert_eq!(categories.len(), 80);
         let classes = classes_of_data(&categories, 90);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn more_classes_than_categories_are_numbers_where_ids_allow() {
+    fn surplus_classes_get_unused_numbers() {
         let categories = |ids: &[u64]| -> Vec<(String, u64)> {
             ids.iter().map(|id| (format!("c{id}"), *id)).collect()
         };
@@ -251,7 +251,7 @@ mod tests {
 
     /// By number, 80 renumbered categories would all be wrong from the 12th on.
     #[test]
-    fn ninety_classes_that_are_not_stated_are_cocos_by_name() {
+    fn ninety_unnamed_classes_are_assumed_to_be_coco() {
         let why = |categories: &[(String, u64)], num_classes| {
             why_unlike(num_classes, &classes_of_data(categories, num_classes), "store")
         };
@@ -270,14 +270,14 @@ mod tests {
     }
 
     #[test]
-    fn models_of_90_and_80_classes_are_taken_for_cocos() {
+    fn unnamed_90_or_80_class_models_are_assumed_to_be_coco() {
         assert_eq!(coco_classes(80), Some(coco()));
         assert_eq!(coco_classes(90), Some(classes_by_number(90)));
         assert_eq!((coco_classes(20), coco_classes(81)), (None, None));
     }
 
     #[test]
-    fn a_category_may_be_named_as_a_class_without_one() {
+    fn category_can_share_a_name_with_an_unmapped_class() {
         let categories = [("N/A".to_string(), 1), ("cat".to_string(), 3)];
         let classes = classes_of_data(&categories, 4);
         assert_eq!(classes[0].0, "N/A");
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_are_described_by_the_first_and_the_last() {
+    fn class_summary_lists_first_and_last() {
         let text = describe_classes(&classes_by_number(90));
         assert!(text.starts_with("80 classes: 1 person (id 1), 2 bicycle (id 2), "), "{text}");
         assert!(text.ends_with(", .. 90 toothbrush (id 90)"), "{text}");

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_are_lines_and_nothing_is_lost() {
+    fn compact_json_has_one_line_per_list_and_round_trips() {
         let value = serde_json::json!({
             "empty": {}, "none": [], "list": [1.5, null, "a\"b"],
             "rows": [{"name": "x", "values": [0.1, 0.2]}, [3]],

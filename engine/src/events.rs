@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scalar_is_framed_and_encoded() {
+    fn tensorboard_scalar_is_framed_and_encoded() {
         let records = written(|writer| writer.scalars(300, &[("loss".into(), 1.5)]));
         assert_eq!(records.len(), 2);
         assert!(records[0].ends_with(b"brain.Event:2"));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_histogram_carries_its_moments_and_bins() {
+    fn tensorboard_histogram_has_moments_and_bins() {
         let moments = [-1.0, 3.0, 4.0, 5.0, 9.0];
         let histogram = Histogram { moments, limits: vec![1.0, 3.0], counts: vec![3.0, 1.0] };
         let records = written(|writer| writer.histogram(7, "h", &histogram));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_carries_its_size_and_its_bytes() {
+    fn tensorboard_image_has_size_and_bytes() {
         let records = written(|writer| writer.picture(7, "eval/p", (2, 300), b"PNG"));
         // Step 7; a summary of 24 bytes with one value of 22: tag, then an image of 12.
         let head = [0x10, 7, 0x2A, 24, 0x0A, 22, 0x0A, 6];

@@ -347,7 +347,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_line_and_the_scalars_are_medians_of_the_window() {
+    fn log_line_and_scalars_are_window_medians() {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let path = folder.path().join("metrics.jsonl");
         // The maximum that the config allows: nothing is allocated for it.
@@ -374,7 +374,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn steps_that_come_again_and_a_cut_line_are_forgotten() {
+    fn repeated_steps_and_truncated_line_are_dropped() {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let path = folder.path().join("metrics.jsonl");
         let step = |n: u64| format!("{{\"step\":{n},\"loss\":1.0}}\n");

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_stands_for_any_text() {
+    fn star_matches_any_text() {
         let name = "backbone.body.layer1.0.conv1.weight";
         for pattern in
             ["*", name, "backbone.*", "*.weight", "*layer1*", "backbone.*.conv1.weight", "*0*1*t"]
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_similar_come_first() {
+    fn most_similar_names_sort_first() {
         let known = ["cat", "dog", "person", "car", "bus"].map(String::from);
         assert_eq!(nearest("cats", known)[..2], ["cat", "car"]);
     }

@@ -151,7 +151,7 @@ mod tests {
     use super::{counted, timed, width};
 
     #[test]
-    fn a_line_is_broken_between_fields_at_the_width_of_the_terminal() {
+    fn line_wraps_between_fields_at_terminal_width() {
         let text = "eta 0:01  iter 20/30  loss 1.5\nsecond";
         assert_eq!(
             timed("12:00:00", text, usize::MAX),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_without_a_size_has_that_of_the_variable_or_80() {
+    fn unknown_terminal_width_is_columns_variable_or_80() {
         assert_eq!(width(Some(120), Some("45")), 120);
         assert_eq!(width(None, Some("45")), 45);
         for variable in [None, Some(""), Some("0"), Some("wide")] {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_a_thing_has_no_plural() {
+    fn count_of_one_is_singular() {
         let texts = [0, 1, 2].map(|count| counted(count, "image"));
         assert_eq!(texts, ["0 images", "1 image", "2 images"]);
         assert_eq!(

@@ -302,7 +302,7 @@ mod tests {
     use super::RunDir;
 
     #[test]
-    fn the_last_run_of_a_name_that_has_a_checkpoint_is_found() {
+    fn last_run_of_name_with_checkpoint_is_found() {
         let parent = tempfile::tempdir().expect("a temporary directory");
         let last = || RunDir::last_of_name(parent.path(), "run");
         assert_eq!(last(), None);
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_trained_is_refused_to_others() {
+    fn run_in_training_is_locked() {
         let parent = tempfile::tempdir().expect("a temporary directory");
         let run = RunDir::create(parent.path(), "run").expect("a run directory");
         run.write("config.toml", b"x = 1").expect("a file");

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_are_told_apart_by_the_lock_and_the_report() {
+    fn run_state_follows_lock_and_report() {
         let parent = tempfile::tempdir().unwrap();
         let run = RunDir::create(parent.path(), "run").unwrap();
         let reported = |state: &str| json!({"state": state}).to_string();
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_steps_are_found_behind_long_records_and_a_cut_line() {
+    fn last_steps_are_found_despite_long_or_truncated_records() {
         let parent = tempfile::tempdir().unwrap();
         let run = RunDir::create(parent.path(), "run").unwrap();
         let step = |step: u64, loss: Value| {

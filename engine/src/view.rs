@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_is_the_probability() {
+    fn flip_share_matches_probability() {
         let share = |probability| {
             mirrored(1, probability, 10_000).into_iter().filter(|mirrored| *mirrored).count()
         };
@@ -347,14 +347,14 @@ mod tests {
     }
 
     #[test]
-    fn an_image_decides_for_itself_and_a_seed_for_all() {
+    fn view_depends_on_seed_and_image() {
         let all = mirrored(7, 0.5, 64);
         assert_eq!(mirrored(7, 0.5, 13), all[..13], "the batch around an image does not matter");
         assert_ne!(mirrored(8, 0.5, 64), all);
     }
 
     #[test]
-    fn more_are_mirrored_at_a_higher_chance() {
+    fn higher_flip_probability_flips_more() {
         let pairs = mirrored(3, 0.3, 500).into_iter().zip(mirrored(3, 0.6, 500));
         assert!(pairs.into_iter().all(|(low, high)| low <= high));
     }
@@ -372,7 +372,7 @@ mod tests {
 
     /// Every rule, for sources from one pixel to a panorama.
     #[test]
-    fn every_view_lies_in_its_source_and_its_bound() {
+    fn view_is_inside_source_and_bound() {
         for rule in RULES {
             let views = views(rule);
             for source in [[480, 640], [640, 427], [1, 1], [17, 2000], [1200, 3], [33, 33]] {
@@ -397,7 +397,7 @@ mod tests {
 
     /// The samples of 500 images use their whole range.
     #[test]
-    fn sizes_and_windows_are_spread() {
+    fn sizes_and_crops_are_uniform() {
         let of = |set: &[&str]| {
             let views = views(set);
             (0..500).map(|id| views.draw(&key(id), [480, 640], &[])).collect::<Vec<_>>()
@@ -421,7 +421,7 @@ mod tests {
     /// A quarter of the images are rotated, equally often by 90, 180 and 270 degrees: 333 each of
     /// 4,000.
     #[test]
-    fn each_number_of_quarters_is_as_likely() {
+    fn rotations_are_equally_likely() {
         let views = views(&["input.augment.quarter_turns=0.25"]);
         let mut counts = [0; 4];
         (0..4000).for_each(|id| counts[views.quarters(&key(id)) as usize] += 1);
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crop_holds_the_middle_of_an_object() {
+    fn crop_contains_an_object_centre() {
         let views = views(&["input.augment.crop=0.1"]);
         let boxes = [[0.0, 0.0, 20.0, 10.0], [600.0, 400.0, 640.0, 480.0]];
         for id in 0..300 {
@@ -443,7 +443,7 @@ mod tests {
     /// Computed by hand: columns 10 to 30 of the source, resized to 40 columns; the first eight are
     /// cropped.
     #[test]
-    fn boxes_are_cut_to_the_part_in_view() {
+    fn boxes_are_clipped_to_view() {
         let views = views(&["input.augment.min_visible=0.25", "input.augment.crop=0.5"]);
         let mut view = View::whole([20, 40], [20, 40]);
         view.x = Axis { start: 10, window: 20, resized: 40, offset: 8, network: 32, ..view.x };

@@ -92,7 +92,7 @@ mod tests {
     use super::partition;
 
     #[test]
-    fn a_bucket_closes_when_it_is_full() {
+    fn bucket_closes_when_full() {
         assert_eq!(partition(&[4, 4, 4, 4, 4], 8), [0..2, 2..4, 4..5]);
         assert_eq!(partition(&[4, 4, 4, 4, 4], 9), [0..3, 3..5]);
         assert_eq!(partition(&[4, 100, 4, 4], 8), [0..2, 2..4], "one is never split");
@@ -101,28 +101,28 @@ mod tests {
     }
 
     #[test]
-    fn a_small_rest_joins_the_last_bucket() {
+    fn small_remainder_joins_last_bucket() {
         assert_eq!(partition(&[10, 1], 8), vec![0..2]);
         assert_eq!(partition(&[10, 2], 8), [0..1, 1..2], "a quarter is a bucket");
         assert_eq!(partition(&[1], 8), vec![0..1], "there is none to join");
     }
 
     #[test]
-    fn the_smallest_limits_give_each_its_own() {
+    fn minimum_limit_gives_each_gradient_a_bucket() {
         assert_eq!(partition(&[2, 2, 2], 0), [0..1, 1..2, 2..3]);
         assert_eq!(partition(&[2, 2, 2], 1), [0..1, 1..2, 2..3]);
         assert_eq!(partition(&[0, 0, 2, 0], 0), vec![0..4], "nothing fills no bucket");
     }
 
     #[test]
-    fn an_empty_list_has_no_bucket() {
+    fn empty_list_has_no_bucket() {
         assert!(partition(&[], 8).is_empty());
     }
 
     /// In any list, every member occurs once, in order, and no bucket is full before its last
     /// member.
     #[test]
-    fn every_member_is_in_one_bucket() {
+    fn every_gradient_is_in_one_bucket() {
         for seed in 0..200usize {
             let bytes: Vec<usize> = (0..seed % 40).map(|i| (seed * 31 + i * 17) % 23 * 2).collect();
             let limit = seed * 7 % 90;

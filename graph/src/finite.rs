@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_tensor_is_named() {
+    fn first_non_finite_tensor_is_reported() {
         assert_eq!(first([1.0, 2.0]), None);
         let overflow = first([1.0, 1.2e38]).expect("the second sum overflows");
         assert_eq!((overflow.tensor.as_str(), overflow.count, overflow.len), ("fourfold", 1, 2));

@@ -205,7 +205,7 @@ mod tests {
 
     /// Given a long chain and a short one, the short one runs concurrently, in either order.
     #[test]
-    fn what_the_longest_path_need_not_wait_for_goes_beside() {
+    fn off_critical_path_nodes_go_to_side_stream() {
         let mut p = Program::new();
         let (large, small) = (input(&mut p, "large", LARGE), input(&mut p, "small", SMALL));
         chain(&mut p, small, 2);
@@ -216,7 +216,7 @@ mod tests {
 
     /// Two equal chains: nothing has slack.
     #[test]
-    fn a_longest_path_stays() {
+    fn critical_path_stays_on_main_stream() {
         let mut p = Program::new();
         let (a, b) = (input(&mut p, "a", SMALL), input(&mut p, "b", SMALL));
         chain(&mut p, a, 3);
@@ -226,7 +226,7 @@ mod tests {
 
     /// A large result would stay in memory for longer.
     #[test]
-    fn large_results_stay() {
+    fn large_outputs_stay_on_main_stream() {
         let mut p = Program::new();
         let (a, b) = (input(&mut p, "a", LARGE), input(&mut p, "b", LARGE));
         chain(&mut p, a, 9);
@@ -236,7 +236,7 @@ mod tests {
 
     /// Small nodes whose result the main stream reads at once would only make it wait.
     #[test]
-    fn what_the_main_stream_reads_next_stays() {
+    fn node_read_next_stays_on_main_stream() {
         let mut p = Program::new();
         let (large, small) = (input(&mut p, "large", LARGE), input(&mut p, "small", SMALL));
         let before = chain(&mut p, large, 1);
@@ -260,7 +260,7 @@ mod tests {
     /// The main stream waits for a concurrent reader once it has no reader of a large tensor left
     /// itself, and not before.
     #[test]
-    fn no_large_tensor_is_kept_for_a_node_beside() {
+    fn side_stream_does_not_extend_large_tensor_lifetimes() {
         let mut p = Program::new();
         let large = input(&mut p, "large", LARGE);
         let made = chain(&mut p, large, 1);

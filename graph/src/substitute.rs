@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_given_takes_the_place_of_the_computed_one() {
+    fn given_value_replaces_computed_one() {
         let mut program = program();
         substitute(&mut program, &["more"]);
         assert_eq!(program.nodes().len(), 2, "x is not read");
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_may_be_what_was_computed() {
+    fn computed_value_can_be_given_back() {
         let free = run(program(), &[("x", 2.0)]);
         let mut fixed = program();
         substitute(&mut fixed, &["twice", "more"]);
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "`x` is no kept value")]
-    fn an_input_is_none() {
+    fn input_cannot_be_substituted() {
         substitute(&mut program(), &["x"]);
     }
 }

@@ -122,7 +122,7 @@ impl Run {
 }
 
 #[test]
-fn measured_steps_are_steps_like_any_other() {
+fn measured_step_equals_unmeasured_step() {
     for seed in 1..4 {
         let mut plain = Run::on(test_gpu::open("A100"), false);
         let mut measured = Run::on(test_gpu::open(&format!("A100 SEED={seed}")), false);
@@ -165,7 +165,7 @@ fn measured_steps_are_steps_like_any_other() {
 }
 
 #[test]
-fn spans_keep_to_streams_and_waits() {
+fn measured_spans_respect_streams_and_waits() {
     for seed in 1..4 {
         let mut run = Run::on(test_gpu::open(&format!("A100 SEED={seed}")), false);
         let stamped = run.executor.capture_with_stamps(0).expect("a capture");
@@ -190,7 +190,7 @@ fn spans_keep_to_streams_and_waits() {
 /// Only the kernel whose results differ from its reference is reported; the name of each node is
 /// reported before it runs.
 #[test]
-fn a_wrong_kernel_is_found_by_name() {
+fn corrupted_kernel_is_found_by_name() {
     let mut run = Run::on(test_gpu::open("A100"), true);
     let told = RefCell::new(vec![]);
     let mut check =
@@ -219,7 +219,7 @@ fn a_wrong_kernel_is_found_by_name() {
 }
 
 #[test]
-fn a_fault_is_told_with_its_node() {
+fn device_fault_reports_its_node() {
     // The inputs are loaded by the first kernel; the first node's kernel is the second.
     let mut run = Run::on(test_gpu::open("A100 PLANT=lost:2"), false);
     let mut check = NodeCheck::new(Precision::Fp16, u64::MAX, |_| ());
@@ -229,7 +229,7 @@ fn a_fault_is_told_with_its_node() {
 }
 
 #[test]
-fn what_measuring_costs_is_measured() {
+fn measurement_overhead_is_reported() {
     let device: Arc<dyn Device> = Arc::new(test_gpu::open("A100"));
     let free = device.memory().expect("memory").free;
     let cost = Stopwatch::cost(&device).expect("no fault");

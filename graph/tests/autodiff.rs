@@ -155,7 +155,7 @@ fn count(program: &Program, name: &str) -> usize {
 
 /// Losses over `w`, and their gradient at values of it. It takes one sum, not one per pair.
 #[test]
-fn gradients_of_one_parameter_add_up() {
+fn shared_parameter_gradients_accumulate() {
     type Losses = fn(&mut Program, TensorId) -> Vec<TensorId>;
     let cases: [(Losses, [f32; 2], [f32; 2]); 5] = [
         // Three readers.
@@ -217,7 +217,7 @@ fn gradients_of_one_parameter_add_up() {
 }
 
 #[test]
-fn an_output_that_nothing_reads_counts_as_zero() {
+fn unread_output_has_zero_gradient() {
     for (read, expected) in [(0, [1.0, 1.0]), (1, [6.0, 2.0])] {
         let (mut program, _, w) = start(2);
         let b = program.node(Toy::Scale(1.0), [w]);
@@ -234,7 +234,7 @@ fn an_output_that_nothing_reads_counts_as_zero() {
 }
 
 #[test]
-fn zeros_for_an_unread_output_are_not_its_gradient() {
+fn zeros_for_unread_output_are_not_reported_as_gradient() {
     let (mut program, seed, w) = start(2);
     let [sum, product] = program.apply(Toy::Cross, [w, w]).expect("f32");
     program.keep("product", product);
@@ -244,7 +244,7 @@ fn zeros_for_an_unread_output_are_not_its_gradient() {
 }
 
 #[test]
-fn a_frozen_part_gets_no_backward() {
+fn frozen_part_has_no_backward_pass() {
     let (mut program, _, w) = start(2);
     let frozen = program.state("frozen", vector(2));
     program.set_part("stem");
@@ -263,7 +263,7 @@ fn a_frozen_part_gets_no_backward() {
 }
 
 #[test]
-fn a_temp_that_leads_nowhere_is_not_computed() {
+fn unused_temporary_is_not_computed() {
     let (mut program, _, w) = start(2);
     let x = program.input("x", vector(2));
     let squared = program.node(Toy::Square, [x]);
@@ -275,7 +275,7 @@ fn a_temp_that_leads_nowhere_is_not_computed() {
 
 /// Part and pass are unchanged after a rejected backward pass, at its start or in its middle.
 #[test]
-fn a_refused_backward_pass_is_told_and_the_program_stays_usable() {
+fn rejected_backward_pass_leaves_program_usable() {
     let (mut program, seed, w) = start(2);
     let unused = program.state("layer.unused", vector(2));
     let wide = program.input("wide seed", vector(5));
@@ -297,7 +297,7 @@ fn a_refused_backward_pass_is_told_and_the_program_stays_usable() {
 }
 
 #[test]
-fn aliases_through_several_nodes_copy_nothing() {
+fn alias_chain_copies_nothing() {
     let (mut program, seed, w) = start(1);
     let x = program.input("x", vector(1));
     let mut y = w;
@@ -313,7 +313,7 @@ fn aliases_through_several_nodes_copy_nothing() {
 }
 
 #[test]
-fn two_parameters_may_share_one_gradient_under_two_names() {
+fn two_parameters_can_share_one_gradient() {
     let (mut program, _, w) = start(2);
     let v = program.state("v", vector(2));
     let y = program.node(Toy::Add, [w, v]);
@@ -328,7 +328,7 @@ fn two_parameters_may_share_one_gradient_under_two_names() {
 
 /// The sum of a shared parameter's gradients belongs to the part that reads it first.
 #[test]
-fn a_shared_parameters_sum_is_counted_with_its_part() {
+fn gradient_sum_is_attributed_to_parameter_part() {
     let (mut program, _, w) = start(2);
     let x = program.input("x", vector(2));
     let losses = [("other", x), ("first", w), ("second", w)].map(|(part, from)| {

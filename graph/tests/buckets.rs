@@ -113,7 +113,7 @@ fn run_group(seed: u32, ranks: usize, bytes: usize, factor: f32) -> Vec<(Vec<f32
 }
 
 #[test]
-fn every_rank_holds_the_mean_of_all_gradients() {
+fn every_rank_gets_gradient_mean() {
     for ranks in [1, 2, 4] {
         let first = run_group(9, ranks, 1 << 20, 1.0);
         for (step, (sums, finite)) in first.iter().enumerate() {
@@ -136,7 +136,7 @@ fn every_rank_holds_the_mean_of_all_gradients() {
 
 /// One rank's gradient is beyond fp16: all ranks see that the step must be skipped.
 #[test]
-fn an_overflow_reaches_every_rank() {
+fn overflow_reaches_every_rank() {
     for (_, finite) in run_group(1, 2, 300, 60_000.0) {
         assert_eq!(finite, 0);
     }
@@ -149,7 +149,7 @@ fn nodes(program: &Program, op: &str) -> Vec<usize> {
 }
 
 #[test]
-fn a_bucket_is_summed_while_gradients_are_computed() {
+fn bucket_all_reduce_overlaps_backward() {
     let (program, grads) = program(Some((2, 300)));
     let schedule = Schedule::gpu_streams(&program, &Gpu::a100()).expect("ordered");
     let launches = schedule.launches();
@@ -178,7 +178,7 @@ fn a_bucket_is_summed_while_gradients_are_computed() {
 
 /// The other nodes run as they would without ranks.
 #[test]
-fn buckets_leave_the_other_streams_as_they_are() {
+fn buckets_do_not_change_other_streams() {
     let streams = |buckets| -> Vec<(String, usize, Vec<usize>)> {
         let program = program(buckets).0;
         let schedule = Schedule::gpu_streams(&program, &Gpu::a100()).expect("ordered");
@@ -200,7 +200,7 @@ fn buckets_leave_the_other_streams_as_they_are() {
 
 /// Without one of the waits of a bucket, or of the update for a bucket, the capture fails.
 #[test]
-fn a_missing_wait_of_a_bucket_is_refused() {
+fn missing_bucket_wait_is_rejected() {
     let device = test_gpu::open("A100");
     let prepared = prepared(&device, Arc::new(program(Some((2, 300))).0));
     let list = launches(&device, &prepared);
@@ -212,7 +212,7 @@ fn a_missing_wait_of_a_bucket_is_refused() {
 }
 
 #[test]
-fn no_gradient_and_the_same_twice_are_sound() {
+fn missing_and_repeated_gradients_are_accepted() {
     let mut p = Program::new();
     assert!(all_reduce_buckets(&mut p, &[], 0.5, 8).expect("nothing to do").is_empty());
     assert!(p.nodes().is_empty());

@@ -74,7 +74,7 @@ fn assert_same(executor: &DeviceExecutor, cpu: &CpuExecutor) {
 }
 
 #[test]
-fn fifty_steps_are_fifty_graph_launches_and_no_wait() {
+fn fifty_steps_make_fifty_graph_launches_without_host_sync() {
     let device = Arc::new(test_gpu::open("A100 SEED=3"));
     let mut executor = executor(&device, 2);
     let before = device.counts();
@@ -88,7 +88,7 @@ fn fifty_steps_are_fifty_graph_launches_and_no_wait() {
 }
 
 #[test]
-fn steps_in_flight_keep_their_own_inputs() {
+fn steps_in_flight_keep_separate_inputs() {
     let mut cpu = cpu();
     run_on_cpu(&mut cpu, [4, 11]);
     for seed in 1..4 {
@@ -104,7 +104,7 @@ fn steps_in_flight_keep_their_own_inputs() {
 /// A batch is copied from the caller's pinned memory to the device without a host copy in between,
 /// and the caller may reuse the memory when the step is done, not before.
 #[test]
-fn inputs_are_brought_from_pinned_memory_of_the_callers() {
+fn inputs_are_copied_from_callers_pinned_memory() {
     let device = Arc::new(test_gpu::open("A100 SCHEDULE=late"));
     let mut executor = executor(&device, 1);
     let prepared = &executor.programs()[0];
@@ -137,7 +137,7 @@ fn inputs_are_brought_from_pinned_memory_of_the_callers() {
 
 /// A step allocates no memory, streams or events, and all memory is freed.
 #[test]
-fn a_hundred_steps_leave_nothing_behind() {
+fn hundred_steps_leak_nothing() {
     let gpu = TestGpu::new("A100 SEED=3");
     let device = Arc::new(gpu.open());
     let free = |device: &CudaDevice| device.memory().expect("memory").free;
@@ -161,7 +161,7 @@ fn a_hundred_steps_leave_nothing_behind() {
 
 /// Graph and stream are released while a replay is in flight: it ends, and nothing else uses them.
 #[test]
-fn what_is_released_still_ends_its_work() {
+fn dropped_executor_finishes_its_work() {
     let device = Arc::new(test_gpu::open("A100 SEED=3"));
     let mut executor = executor(&device, 1);
     let stream = device.stream().expect("a stream");
@@ -207,7 +207,7 @@ impl kernels::Op for TooLong {
 
 /// A kernel that fails ends in the same error at every later query, without a panic or a wait.
 #[test]
-fn a_fault_in_a_step_is_told_at_the_next_one() {
+fn step_fault_is_reported_by_next_step() {
     let mut program = Program::new();
     let x = program.input("x", TensorDesc::new(Role::Gradient, &[ALIGNMENT / 2]));
     let y = program.node(TooLong, [x]);
@@ -235,7 +235,7 @@ fn a_fault_in_a_step_is_told_at_the_next_one() {
 
 /// Many tensors go through one buffer, and large ones in several pieces.
 #[test]
-fn state_is_sent_in_few_large_copies() {
+fn state_upload_uses_few_large_copies() {
     let mut program = Program::new();
     let mut set = StateSet::new();
     let mut add = |name: String, len: usize| {
@@ -261,7 +261,7 @@ fn state_is_sent_in_few_large_copies() {
 
 /// The schedule has the waits; without them the device finds two launches that race.
 #[test]
-fn a_wait_that_is_missing_is_found_at_capture() {
+fn missing_wait_is_found_at_capture() {
     let device = test_gpu::open("A100");
     let prepared = prepared(&device, program());
     assert!(prepared.schedule.launches().iter().any(|l| l.stream == 1 && !l.waits.is_empty()));

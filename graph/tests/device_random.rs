@@ -131,7 +131,7 @@ fn maps(program: &Program) -> Vec<String> {
 }
 
 #[test]
-fn random_programs_on_random_streams_give_what_the_cpu_gives() {
+fn random_programs_on_random_streams_match_cpu() {
     let (mut waits, mut third) = (0, 0);
     for seed in 0..32 {
         let prepared = match 2 + seed as usize % 4 {
@@ -173,7 +173,7 @@ fn random_programs_on_random_streams_give_what_the_cpu_gives() {
 
 /// Three streams: the step counter increments when all of them are done, not only one.
 #[test]
-fn a_step_that_counts_as_done_is_done_on_every_stream() {
+fn completed_step_is_done_on_every_stream() {
     let mut program = Program::new();
     let loss = TensorDesc::new(Role::Loss, &[1]);
     let fill = Fill { desc: loss, value: 1.0 };
@@ -291,7 +291,7 @@ impl Bench {
 
 /// Every wait of a schedule is needed: without it two launches race, and the capture reports them.
 #[test]
-fn every_wait_that_is_dropped_is_found() {
+fn every_dropped_wait_is_found() {
     let mut dropped = 0;
     for seed in 0..12 {
         let prepared = prepared(seed, 25, 3);
@@ -307,7 +307,7 @@ fn every_wait_that_is_dropped_is_found() {
 /// A value moved onto another that is live at the same time: the capture fails, or a result is
 /// wrong. Not in all cases: a ReLU mask can hide what was lost, and two values can be equal.
 #[test]
-fn a_block_moved_onto_another_is_found() {
+fn overlapping_block_is_found() {
     let (mut tried, mut caught) = (0, 0);
     for seed in 0..20 {
         let prepared = prepared(seed, 20, 2);

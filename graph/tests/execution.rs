@@ -32,7 +32,7 @@ fn kept_bits(executor: &CpuExecutor) -> Vec<Vec<u32>> {
 }
 
 #[test]
-fn random_programs_equal_the_naive_interpreter() {
+fn random_programs_match_naive_interpreter() {
     let mut kept = 0;
     for seed in 0..300 {
         let sample = sample(seed, 5 + seed as usize % 40);
@@ -52,7 +52,7 @@ fn random_programs_equal_the_naive_interpreter() {
 }
 
 #[test]
-fn no_result_depends_on_what_the_arena_held() {
+fn results_do_not_depend_on_arena_contents() {
     for seed in 0..100 {
         let sample = sample(seed, 5 + seed as usize % 40);
         let mut executor = executor(&sample);
@@ -70,7 +70,7 @@ fn no_result_depends_on_what_the_arena_held() {
 
 /// Programs that share one arena in turn give the same results as each in a separate arena.
 #[test]
-fn programs_in_one_arena_do_not_disturb_one_another() {
+fn programs_sharing_an_arena_do_not_interfere() {
     for seed in 0..40 {
         let samples = [0, 1, 2].map(|i| sample(3 * seed + i, 5 + seed as usize + 9 * i as usize));
         let arena = CpuArena::default();
@@ -93,7 +93,7 @@ fn programs_in_one_arena_do_not_disturb_one_another() {
 }
 
 #[test]
-fn an_update_is_seen_by_the_next_run() {
+fn next_run_sees_update() {
     let mut program = Program::new();
     let s = program.state("s", vector(1));
     let y = program.node(Mix::of(&[1]), [s]);
@@ -111,7 +111,7 @@ fn an_update_is_seen_by_the_next_run() {
 }
 
 #[test]
-fn a_run_stops_before_the_launch_that_it_is_refused() {
+fn cancelled_run_stops_before_next_launch() {
     let sample = sample(7, 20);
     let mut executor = executor(&sample);
     let launches = executor.schedule().launches().len();
@@ -129,7 +129,7 @@ fn a_run_stops_before_the_launch_that_it_is_refused() {
 }
 
 #[test]
-fn missing_and_misshapen_state_are_named() {
+fn missing_or_misshapen_state_is_reported_by_name() {
     let mut program = Program::new();
     program.state("layer.weight", vector(3));
     let program = Arc::new(program);
@@ -151,7 +151,7 @@ fn missing_and_misshapen_state_are_named() {
 }
 
 #[test]
-fn a_state_set_of_another_layout_is_refused() {
+fn state_of_another_layout_is_rejected() {
     let message = panic_message(|| {
         let mut program = Program::new();
         let s = program.state("s", vector(1));
@@ -165,7 +165,7 @@ fn a_state_set_of_another_layout_is_refused() {
 }
 
 #[test]
-fn tensors_are_read_by_kept_name_and_type_only() {
+fn tensor_is_read_only_by_kept_name_and_type() {
     let mut program = Program::new();
     let x = program.input("x", vector(2));
     program.input("count", TensorDesc::new(Role::Index, &[1]));
@@ -194,7 +194,7 @@ fn tensors_are_read_by_kept_name_and_type_only() {
 
 /// A value with the same name as an input must not hide it.
 #[test]
-fn an_input_called_like_a_node_is_found() {
+fn input_sharing_a_node_name_is_found() {
     let mut program = Program::new();
     program.set_part("part");
     let x = program.input("part.mix", vector(1));
@@ -206,7 +206,7 @@ fn an_input_called_like_a_node_is_found() {
 /// A launch costs well under 5 microseconds, which would be noticeable in a step of a thousand
 /// nodes. The fastest of many runs counts: the machine may be busy.
 #[test]
-fn a_launch_adds_no_measurable_time() {
+fn launch_overhead_is_not_measurable() {
     const NODES: usize = 1000;
     let mut program = Program::new();
     let mut state = StateSet::new();

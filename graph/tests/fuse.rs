@@ -131,7 +131,7 @@ fn assert_same([plain, fused]: &[Program; 2]) {
 /// A residual block: the masked gradient is also the residual's gradient, and one GEMM adds it to
 /// its own, and masks both by the block's input.
 #[test]
-fn a_residual_block_needs_no_sum_and_no_mask() {
+fn residual_block_fuses_sum_and_relu_mask() {
     let mut net = Net::new();
     let x = net.x();
     let first = net.conv(x, 3, true);
@@ -146,7 +146,7 @@ fn a_residual_block_needs_no_sum_and_no_mask() {
 
 /// Three GEMM results in one sum: each GEMM adds the previous result, and the last one masks.
 #[test]
-fn products_that_meet_add_one_another() {
+fn gemms_with_common_sum_accumulate() {
     let mut net = Net::new();
     let x = net.x();
     let y = net.conv(x, 3, true);
@@ -161,7 +161,7 @@ fn products_that_meet_add_one_another() {
 
 /// A gradient that is kept, or that is not computed by a GEMM, remains a separate tensor.
 #[test]
-fn what_something_else_needs_stays() {
+fn tensor_with_another_reader_is_not_fused() {
     let mut net = Net::new();
     let x = net.x();
     let y = net.conv(x, 3, true);
@@ -186,7 +186,7 @@ fn what_something_else_needs_stays() {
 
 /// A GEMM that leaves rows past its count empty cannot add a gradient that has data there.
 #[test]
-fn rows_past_a_count_are_not_lost() {
+fn rows_past_count_are_kept() {
     // Flags: the first and second GEMM have a count of rows; then the sums that are left.
     for (counted, left) in [([true, true], 0), ([true, false], 0), ([false, true], 1)] {
         let mut net = Net::new();
@@ -207,7 +207,7 @@ fn rows_past_a_count_are_not_lost() {
 
 /// One node scales the weights that two gradients read, and nothing changes.
 #[test]
-fn weights_are_scaled_once() {
+fn weights_are_scaled_once_per_step() {
     let mut net = Net::new();
     let x = net.x();
     let first = net.conv(x, 3, false);
@@ -230,7 +230,7 @@ fn weights_are_scaled_once() {
 
 /// A convolution adds an upsampled map, and the gradient of that map adds its other gradient.
 #[test]
-fn an_enlarged_map_needs_no_sum() {
+fn upsampled_map_fuses_sum() {
     let mut net = Net::new();
     let x = net.x();
     let small = net.conv(x, 3, false);
@@ -252,7 +252,7 @@ fn an_enlarged_map_needs_no_sum() {
 /// The last convolution of a bottleneck also computes its projection shortcut, bit-identically,
 /// unless the projection has a kernel larger than 1x1, a ReLU, or another consumer.
 #[test]
-fn the_end_of_a_bottleneck_makes_its_projection() {
+fn last_bottleneck_conv_computes_projection() {
     let projected = |kernel: usize, relu: bool, kept: bool| {
         let mut net = Net::of([2, 6, 4, 64]);
         let x = net.x();
@@ -283,7 +283,7 @@ fn the_end_of_a_bottleneck_makes_its_projection() {
 /// The activations of a residual block mask as sign bits, with and without unused images,
 /// bit-identically; maps of other sizes mask by themselves.
 #[test]
-fn activations_mask_as_signs() {
+fn relu_gradient_uses_stored_signs() {
     let signs_of = |shape: [usize; 4], counted: bool| {
         let mut net = Net::of(shape);
         let x = net.x();
@@ -337,7 +337,7 @@ fn biased(count: bool) -> [Program; 2] {
 
 /// Weight gradients also sum bias gradients, with and without a count of rows in use.
 #[test]
-fn gradients_of_weights_sum_those_of_biases() {
+fn weight_gradient_also_sums_bias_gradient() {
     for counted in [false, true] {
         let programs = biased(counted);
         assert_eq!(counts(&programs, "bias_grad"), [2, 0]);
@@ -348,7 +348,7 @@ fn gradients_of_weights_sum_those_of_biases() {
 
 /// A bias gradient stays if no weight gradient reads its input, or if their counts differ.
 #[test]
-fn sums_of_other_rows_stay() {
+fn bias_sum_over_other_rows_is_not_fused() {
     let [mut program, _] = biased(false);
     let mut nodes = program.nodes().iter();
     let product = nodes.find(|node| node.op.name() == "conv2d_grad_weight").expect("one");
@@ -388,7 +388,7 @@ fn join_copies(program: &mut Program) {
 
 /// Nodes that are terms of a sum become one node, which replaces the sum or those of its terms.
 #[test]
-fn nodes_that_meet_in_a_sum_are_joined() {
+fn gradients_with_common_sum_are_joined() {
     for (third, sums) in [(false, 1), (true, 2)] {
         let plain = copies(third, false);
         let mut joined = plain.clone();
@@ -400,7 +400,7 @@ fn nodes_that_meet_in_a_sum_are_joined() {
 
 /// They stay apart where anything else needs one of their outputs.
 #[test]
-fn nodes_with_another_reader_are_not_joined() {
+fn gradients_with_another_reader_are_not_joined() {
     let mut program = copies(false, true);
     join_copies(&mut program);
     assert_eq!((count(&program, "scale"), count(&program, "sum")), (2, 1));

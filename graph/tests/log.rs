@@ -74,7 +74,7 @@ fn log_of(device: CudaDevice) -> (Vec<String>, Result<(), GraphError>) {
 }
 
 #[test]
-fn a_program_on_a_device_is_logged() {
+fn device_program_is_logged() {
     let (lines, ended) = log_of(test_gpu::open("H100"));
     ended.expect("a captured step");
     let starts =
@@ -86,7 +86,7 @@ fn a_program_on_a_device_is_logged() {
 }
 
 #[test]
-fn a_module_that_does_not_load_is_named() {
+fn unloadable_module_is_reported() {
     // One line of the kernel's module is replaced by invalid PTX.
     let log_of = |kernel: &str| log_of(test_gpu::open(&format!("A100 EDIT={kernel}:20=planted;")));
     let (lines, ended) = log_of("relu_mask_f16");

@@ -12,7 +12,7 @@ use crate::common::{Build, on_one_stream, on_streams, vector};
 const PROGRAMS: u32 = 300;
 
 #[test]
-fn blocks_that_overlap_are_ordered_in_every_order() {
+fn overlapping_blocks_are_ordered_in_every_schedule() {
     let mut shared = 0;
     for seed in 0..PROGRAMS {
         let program = sample(seed, 5 + seed as usize % 40).program;
@@ -32,7 +32,7 @@ fn blocks_that_overlap_are_ordered_in_every_order() {
 
 /// A plan for one stream is not safe on several: the waits decide, not the order of launches.
 #[test]
-fn the_checker_catches_a_plan_made_for_fewer_streams() {
+fn checker_rejects_plan_made_for_fewer_streams() {
     let mut caught = 0;
     for seed in 0..50 {
         let program = sample(seed, 30).program;
@@ -45,7 +45,7 @@ fn the_checker_catches_a_plan_made_for_fewer_streams() {
 }
 
 #[test]
-fn the_arena_is_close_to_the_lower_bound() {
+fn arena_size_is_close_to_lower_bound() {
     let (mut worst, mut total, mut worst_seed) = (0.0f64, 0.0, 0);
     for seed in 0..PROGRAMS {
         let (schedule, plan) = on_one_stream(&sample(seed, 5 + seed as usize % 80).program);
@@ -66,7 +66,7 @@ fn the_arena_is_close_to_the_lower_bound() {
 /// The peak, counted again from the program: bytes of all values and scratch memory in use at a
 /// launch, from first to last user.
 #[test]
-fn the_lower_bound_counts_what_is_alive() {
+fn lower_bound_counts_live_tensors() {
     for seed in 0..50 {
         let program = sample(seed, 25).program;
         let (schedule, plan) = on_one_stream(&program);
@@ -85,7 +85,7 @@ fn the_lower_bound_counts_what_is_alive() {
 
 /// A chain alternates between two buffers; a kept tensor shares with nothing that comes later.
 #[test]
-fn a_chain_needs_two_buffers_only_and_one_for_what_is_kept() {
+fn chain_needs_two_buffers_and_one_per_kept_tensor() {
     for (keeps, buffers) in [(false, 2), (true, 3)] {
         let mut program = Program::new();
         let first = program.node(Mix::of(&[64]), []);
@@ -104,7 +104,7 @@ fn a_chain_needs_two_buffers_only_and_one_for_what_is_kept() {
 }
 
 #[test]
-fn a_program_without_nodes_needs_nothing() {
+fn empty_program_needs_no_memory() {
     let mut program = Program::new();
     let x = program.input("x", vector(64));
     let (schedule, plan) = on_one_stream(&program);

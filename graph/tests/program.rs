@@ -14,7 +14,7 @@ use crate::common::toy::Toy;
 use crate::common::{Build, panic_message, vector};
 
 #[test]
-fn a_fault_names_the_part_the_op_and_the_tensor() {
+fn op_error_names_part_op_and_tensor() {
     let mut program = Program::new();
     let (a, b) = (program.input("a", vector(2)), program.input("b", vector(3)));
     program.set_part("head.fc");
@@ -29,7 +29,7 @@ fn a_fault_names_the_part_the_op_and_the_tensor() {
 }
 
 #[test]
-fn a_name_stands_for_one_tensor_and_an_op_for_its_outputs() {
+fn duplicate_tensor_name_is_rejected_and_op_names_its_outputs() {
     type Mistake = fn(&mut Program, TensorId);
     let mistakes: [(Mistake, &str); 5] = [
         (
@@ -80,7 +80,7 @@ fn a_name_stands_for_one_tensor_and_an_op_for_its_outputs() {
 }
 
 #[test]
-fn only_inputs_state_and_kept_tensors_have_a_name_to_find() {
+fn only_inputs_state_and_kept_tensors_are_found_by_name() {
     let mut program = Program::new();
     let x = program.input("x", vector(2));
     let w = program.state("w", vector(2));
@@ -96,7 +96,7 @@ fn only_inputs_state_and_kept_tensors_have_a_name_to_find() {
 }
 
 #[test]
-fn dead_nodes_go_and_updates_and_kept_tensors_stay() {
+fn pruning_removes_dead_nodes_and_keeps_updates() {
     let mut program = Program::new();
     let x = program.input("x", vector(2));
     let w = program.state("w", vector(2));
@@ -117,7 +117,7 @@ fn dead_nodes_go_and_updates_and_kept_tensors_stay() {
 
 /// The nodes that remain are exactly the ancestors of kept tensors and updates.
 #[test]
-fn pruning_random_programs_leaves_ancestors_only() {
+fn pruning_random_program_leaves_only_ancestors() {
     let mut dropped = 0;
     for seed in 0..100 {
         let mut program = sample(seed, 30).program;
@@ -164,14 +164,14 @@ fn small_step() -> Program {
 }
 
 #[test]
-fn the_text_of_a_small_step_is_stable() {
+fn small_step_text_matches_record() {
     let expected = include_str!("small_step.txt");
     assert_eq!(to_text(&small_step()), expected);
     assert_eq!(to_text(&small_step()), to_text(&small_step()));
 }
 
 #[test]
-fn costs_are_summed_by_part_and_pass() {
+fn cost_is_summed_by_part_and_pass() {
     let on_gpu = part_costs(&small_step(), &Target::Gpu(Gpu::a100()));
     // All are fp16 there but the loss.
     let bytes: Vec<_> = on_gpu.iter().map(|c| c.cost.bytes).collect();

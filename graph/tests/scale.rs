@@ -40,7 +40,7 @@ fn training_like() -> Program {
 }
 
 #[test]
-fn two_thousand_nodes_are_planned_in_a_second() {
+fn two_thousand_nodes_are_planned_in_one_second() {
     let program = training_like();
     let n = program.nodes().len();
     assert!(n >= NODES, "{n} nodes");

@@ -20,7 +20,7 @@ fn start() -> (Program, TensorId) {
 }
 
 #[test]
-fn state_that_is_used_after_or_beside_its_update_is_refused_by_name() {
+fn state_read_unordered_with_its_update_is_rejected() {
     type Use = fn(&mut Program, TensorId);
     let cases: [(Use, &str); 4] = [
         (
@@ -56,7 +56,7 @@ fn state_that_is_used_after_or_beside_its_update_is_refused_by_name() {
 }
 
 #[test]
-fn an_update_after_all_readers_is_accepted_and_waits_for_them() {
+fn update_waits_for_all_readers() {
     let (mut program, weight) = start();
     for _ in 0..3 {
         program.node(Mix::of(&[1]), [weight]);
@@ -69,7 +69,7 @@ fn an_update_after_all_readers_is_accepted_and_waits_for_them() {
 }
 
 #[test]
-fn a_wait_stands_only_between_streams() {
+fn waits_are_only_between_streams() {
     let mut program = Program::new();
     let a = program.node(Mix::of(&[1]), []);
     let b = program.node(Mix::of(&[1]), [a]);

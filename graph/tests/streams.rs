@@ -7,7 +7,7 @@ use crate::common::random::{Rng, sample, streams};
 use crate::common::{on_one_stream, on_streams};
 
 #[test]
-fn every_allowed_order_gives_the_naive_result() {
+fn every_allowed_order_matches_naive_result() {
     for seed in 0..150 {
         let sample = sample(seed, 5 + seed as usize % 30);
         let streams = streams(seed, &sample.program, 1 + seed as usize % 6);
@@ -26,7 +26,7 @@ fn every_allowed_order_gives_the_naive_result() {
 
 /// Test of the test: offsets planned for one stream are invalid on four.
 #[test]
-fn the_adversary_finds_a_plan_made_for_fewer_streams() {
+fn adversarial_order_exposes_plan_for_fewer_streams() {
     let mut found = 0;
     for seed in 0..40 {
         let sample = sample(seed, 30);
@@ -44,7 +44,7 @@ fn the_adversary_finds_a_plan_made_for_fewer_streams() {
 
 /// `happens_before` against the closure of the direct edges.
 #[test]
-fn happens_before_is_the_order_of_streams_and_waits() {
+fn happens_before_follows_streams_and_waits() {
     for seed in 0..100 {
         let program = sample(seed, 20).program;
         let streams = streams(seed, &program, 1 + Rng::new(seed).below(5));

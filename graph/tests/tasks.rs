@@ -99,7 +99,7 @@ fn run_group(gpu: &str, count: usize) -> Vec<Vec<f32>> {
 }
 
 #[test]
-fn a_node_may_be_a_sum_over_ranks() {
+fn node_can_be_an_all_reduce() {
     for (gpu, count) in [("A100", 2), ("A100 SEED=5", 3)] {
         let ranks = run_group(gpu, count);
         assert!(ranks.iter().all(|rank| *rank == ranks[0]), "every rank holds the same bits");
@@ -114,14 +114,14 @@ fn a_node_may_be_a_sum_over_ranks() {
 }
 
 #[test]
-fn a_device_on_its_own_is_a_group_of_one() {
+fn single_device_is_a_group_of_one() {
     let alone = run(test_gpu::open("A100"));
     assert_eq!(run_group("A100", 1), [alone]);
 }
 
 /// If ranks pass different lengths, all of them get the error, and none hangs.
 #[test]
-fn sums_of_different_lengths_are_a_fault_on_every_rank() {
+fn mismatched_all_reduce_lengths_fail_on_every_rank() {
     let faults: Vec<_> = std::thread::scope(|scope| {
         let ranks = test_gpu::group("A100", 2).into_iter().enumerate();
         let threads: Vec<_> = ranks
@@ -148,7 +148,7 @@ fn sums_of_different_lengths_are_a_fault_on_every_rank() {
 
 /// Two all-reduces without an order between them could run in different orders on different ranks.
 #[test]
-fn sums_over_ranks_without_an_order_are_refused() {
+fn unordered_all_reduces_are_rejected() {
     let device = test_gpu::group("A100", 1).remove(0);
     let [a, b, c, d] = [16; 4].map(|bytes| device.alloc(bytes).expect("memory"));
     let (first, second) = (device.stream().expect("one"), device.stream().expect("one"));

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_library_holds_every_kernel_of_the_manifest() {
+    fn library_contains_every_manifest_kernel() {
         let sources = &kernels().manifest().sources;
         assert!(!sources.is_empty());
         for source in sources {
@@ -74,7 +74,7 @@ mod tests {
 
     /// Each GPU with shipped machine code loads all of its kernels without compiling.
     #[test]
-    fn machine_code_is_that_of_the_ptx() {
+    fn machine_code_matches_ptx() {
         for (major, minor) in [(8, 0), (8, 6), (8, 9), (9, 0)] {
             let gpu = Capability { major, minor };
             let sources = kernels().manifest().sources.iter();

@@ -95,7 +95,7 @@ mod tests {
     /// Bit-identical to the op without the epilogue, then the sum, then the mask. And twice the
     /// gradients give twice the result: the epilogue is linear in them.
     #[test]
-    fn a_finish_is_a_sum_and_a_mask() {
+    fn grad_epilogue_adds_then_masks() {
         let gradient = |shape: &[usize], seed| normal(Role::Gradient, shape, seed, 1.0);
         let weight = |shape: &[usize]| normal(Role::Weight, shape, 2, 0.3);
         let count = constant(&[1], 2);

@@ -26,7 +26,7 @@ mod tests {
 
     /// Computed by hand: sqrt(3 + 1) = 2.
     #[test]
-    fn folds_mean_and_variance() {
+    fn frozen_bn_folds_mean_and_variance() {
         let (scale, bias) = fold_frozen_bn(&[4.0], &[1.0], &[5.0], &[3.0], 1.0);
         assert_eq!((scale, bias), (vec![2.0], vec![-9.0]));
     }

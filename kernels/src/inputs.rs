@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_the_list_in_order() {
+    fn named_inputs_follow_list_order() {
         let list: Vec<i32> = Three { c: 3, a: 1, b: 2 }.into();
         assert_eq!(list, [1, 2, 3]);
         let named = Three::of(&[4, 5, 6, 7]);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn optional_inputs_close_up() {
+    fn absent_optional_inputs_are_skipped() {
         let list: Vec<i32> = Optional { a: 1, b: 2, c: None, d: Some(4) }.into();
         assert_eq!(list, [1, 2, 4]);
         let named = Optional::of(&list, [false, true]);
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "2 tensors are too few for Three")]
-    fn a_list_that_is_too_short_is_told() {
+    fn missing_input_is_reported() {
         let _ = Three::of(&[1, 2]);
     }
 }

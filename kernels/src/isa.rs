@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_widest_is_chosen_and_each_has_a_name() {
+    fn widest_instruction_set_is_chosen() {
         let all = Isa::all();
         assert_eq!(Isa::named(""), Ok(all[0]));
         assert_eq!(all.last().map(Isa::name), Some("portable"));
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_one_is_refused_in_one_sentence() {
+    fn unknown_instruction_set_prints_one_line_error() {
         let message = Isa::named("sse9").unwrap_err().to_string();
         assert!(message.starts_with("ONEGRAPH_CPU_ISA is `sse9`; set it to"), "{message}");
         assert!(message.ends_with("portable"), "{message}");

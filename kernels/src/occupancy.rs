@@ -63,7 +63,7 @@ mod tests {
 
     /// Blocks per multiprocessor, from the manifest's resources of the kernels.
     #[test]
-    fn registers_and_shared_memory_bound_the_blocks() {
+    fn registers_and_shared_memory_limit_blocks_per_sm() {
         let blocks = |gpu: &Gpu, registers, shared| Slots::new(gpu, 128, registers, shared).blocks;
         for gpu in [Gpu::a100(), Gpu::h100()] {
             assert_eq!(blocks(&gpu, 250, 65_536), 2);
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wave_takes_its_time_even_if_it_is_not_full() {
+    fn partial_wave_costs_a_full_wave() {
         let slots = Slots { multiprocessors: 108, blocks: 2 };
         assert_eq!([slots.time(216), slots.time(432)], [2.0, 4.0]);
         // 252 blocks of seven splits take more than 216 of six, each a sixth longer.

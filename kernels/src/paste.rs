@@ -178,7 +178,7 @@ mod tests {
     /// are at -1/4, 1/4, 3/4 and 5/4 of a mask pixel, and a pixel beyond each edge is at 3/4 from
     /// the border.
     #[test]
-    fn centres_of_pixels_by_hand() {
+    fn mask_paste_at_pixel_centres_matches_hand_computed_values() {
         let mask = [0.0, 1.0, 0.0, 1.0];
         let pasted = paste_mask(&mask, 2, [3.0, 3.0, 7.0, 7.0], 10, 12, PasteRule::GridSample);
         let row = &pasted.soft_image()[5 * 12..6 * 12];
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn boxes_outside_leave_nothing_and_odd_ones_end() {
+    fn box_outside_image_pastes_nothing_and_odd_boxes_terminate() {
         let outside = [[-50.0, 0.0, -20.0, 9.0], [30.0, 30.0, 40.0, 40.0]];
         for rule in RULES {
             for bbox in outside {

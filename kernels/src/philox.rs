@@ -64,7 +64,7 @@ mod tests {
 
     /// Known answers of Random123's kat_vectors for philox4x32-10.
     #[test]
-    fn matches_the_published_vectors() {
+    fn philox_matches_published_vectors() {
         let ones = u32::MAX;
         assert_eq!(
             philox4x32([0, 0], [0, 0, 0, 0]),

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn only_whole_groups_have_signs() {
+    fn only_full_groups_store_signs() {
         let shape = |rows, channels| signs_of(&desc(rows, channels)).map(|signs| signs.shape);
         assert_eq!(shape(12, 128), Some(vec![3, 2, 4, 2]));
         assert_eq!(shape(0, 64), Some(vec![0, 1, 4, 2]));
@@ -98,7 +98,7 @@ mod tests {
 
     /// Row 5 and channel 100 of 128: word [1, 1, 1, 1], bit 4.
     #[test]
-    fn a_bit_by_hand() {
+    fn sign_bits_match_hand_computed_values() {
         let mut activation = vec![0.0; 8 * 128];
         activation[5 * 128 + 100] = 1e-30;
         activation[5 * 128 + 101] = -1.0;
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn signs_mask_as_their_activation() {
+    fn signs_mask_like_relu() {
         let activation: Vec<f32> =
             (0..12 * 64).map(|i| ((i * 37 + i / 64) % 5) as f32 - 2.0).collect();
         let desc = signs_of(&desc(12, 64)).expect("whole groups");

@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_as_drivers_give_them_are_known() {
+    fn driver_device_names_are_recognised() {
         let bandwidth = |name| Peak::of(name).map(|peak| peak.gb_per_s);
         assert_eq!(bandwidth("NVIDIA H200, driver for CUDA 13.0"), Some(4800.0));
         assert_eq!(bandwidth("NVIDIA H100 PCIe"), Some(2039.0));
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slower_of_products_and_memory_is_the_limit() {
+    fn time_is_larger_of_compute_and_memory() {
         let peak = Peak { tflops: 100.0, gb_per_s: 1000.0 };
         assert_eq!(peak.least_ms(1e11, 1e6), 1.0);
         assert_eq!(peak.least_ms(1e9, 2e9), 2.0);
@@ -264,7 +264,7 @@ mod tests {
 
     /// The comments above state the resulting ranges, and no case exceeds the data sheet.
     #[test]
-    fn large_tiles_reach_what_is_said_of_them() {
+    fn large_tiles_reach_stated_rates() {
         let tflops = |gpu: &Gpu| {
             Case::ALL.map(|case| Rates::of(gpu, case).tflops("conv2d_f16_large").expect("a tile"))
         };
@@ -279,7 +279,7 @@ mod tests {
     /// A GEMM that fills the GPU reaches its tile's rate for a long reduction, and stays 10 % below
     /// for a short one, whose tiles start and end often.
     #[test]
-    fn long_reductions_reach_the_rate_of_their_tile() {
+    fn long_reductions_reach_tile_rate() {
         let gpus = Gpu::NAMES.map(|name| Gpu::named(name).expect(name));
         for (gpu, case) in gpus.iter().flat_map(|gpu| Case::ALL.map(|case| (gpu, case))) {
             let rates = Rates::of(gpu, case);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn few_threads_do_not_fill_the_memory_bus() {
+    fn few_threads_do_not_saturate_memory_bandwidth() {
         let rates = Rates::of(&Gpu::h100(), Case::Expected);
         let us = |blocks: usize| {
             let launch = Launch::new("relu_mask_f16", [blocks, 1, 1]);

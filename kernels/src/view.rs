@@ -181,7 +181,7 @@ mod tests {
         Axis { source: 10, start: 2, window: 6, resized: 12, offset: 3, network: 8, mirrored: 0 };
 
     #[test]
-    fn a_crop_by_hand() {
+    fn crop_view_matches_hand_computed_values() {
         assert!(CROP.is_sound());
         assert_eq!([0, 7].map(|at| CROP.resized_at(at)), [3, 10]);
         assert_eq!([0, 1, 7].map(|at| CROP.nearest(at)), [3, 4, 7]);
@@ -190,7 +190,7 @@ mod tests {
 
     /// A flipped view maps to the same pixels as the plain one, in reverse order.
     #[test]
-    fn a_mirror_turns_pixels_vertices_and_boxes() {
+    fn flip_transforms_pixels_vertices_and_boxes() {
         let mirrored = Axis { mirrored: 1, ..CROP };
         for at in 0..8 {
             assert_eq!(mirrored.resized_at(at), CROP.resized_at(7 - at));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn views_that_reach_out_are_not_sound() {
+    fn view_outside_image_is_invalid() {
         let cases = [
             Axis { start: -1, ..CROP },
             Axis { start: 5, ..CROP },
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_the_view() {
+    fn view_row_round_trips() {
         let view = View { x: CROP, transposed: 1, ..View::whole([4, 10], [6, 8]) };
         let rows = [[0; View::LEN].as_slice(), view.row()].concat();
         assert_eq!(View::of(&rows, 1), view);
@@ -232,7 +232,7 @@ mod tests {
     /// The source pixel at the network's first pixel: the top right corner after one
     /// counter-clockwise rotation, then the bottom right, the bottom left, and the first again.
     #[test]
-    fn four_quarters_are_a_whole_turn() {
+    fn four_90_degree_rotations_are_identity() {
         let mut view = View::whole([4, 6], [4, 6]);
         for corner in [[0, 5], [3, 5], [3, 0], [0, 0]] {
             view.turn(1);

@@ -5,7 +5,7 @@ use kernels::case::{check_gradients, check_runs};
 use kernels::ops::cases;
 
 #[test]
-fn every_case_writes_all_outputs_and_repeats_bitwise() {
+fn every_case_writes_all_outputs_and_is_bit_identical() {
     let mut faults = Vec::new();
     for case in cases() {
         faults.extend(check_runs(&case).err().map(|e| e.to_string()));
@@ -14,7 +14,7 @@ fn every_case_writes_all_outputs_and_repeats_bitwise() {
 }
 
 #[test]
-fn every_gradient_is_the_derivative() {
+fn every_gradient_matches_finite_differences() {
     let mut faults = Vec::new();
     for case in cases().iter().filter(|c| !c.grad_inputs.is_empty()) {
         match check_gradients(case) {

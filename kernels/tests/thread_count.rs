@@ -15,7 +15,7 @@ fn run(case: &OpCase) -> Result<Vec<HostTensor>, OpError> {
 }
 
 #[test]
-fn one_thread_and_three_give_the_same_bits() {
+fn results_are_bit_identical_with_one_and_three_threads() {
     let pool = |threads| {
         rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(|e| e.to_string())
     };

@@ -251,14 +251,14 @@ mod tests {
     }
 
     #[test]
-    fn an_op_without_a_translation_is_named() {
+    fn op_without_translation_is_reported() {
         let said = refusal(Arc::new(ReluMask), 2, &["x"]);
         let node = "own_head.relu_mask#0";
         assert_eq!(said, format!("{node} has no translation to ONNX, so this model has none"));
     }
 
     #[test]
-    fn a_tensor_that_the_file_lacks_is_named() {
+    fn missing_tensor_is_reported() {
         let pool = Arc::new(MaxPool { kernel: 1, stride: 2, pad: 0, argmax: false });
         let said = refusal(pool, 1, &[]);
         assert_eq!(said, "own_head.max_pool#0 reads `x`, which ONNX files do not have");

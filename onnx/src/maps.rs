@@ -181,7 +181,7 @@ mod tests {
 
     /// Squares around the sides at which levels begin, which differ by less than rounding.
     #[test]
-    fn levels_begin_where_the_op_begins_them() {
+    fn level_boundaries_match_roi_levels_op() {
         for rule in [LevelEps::AfterLog, LevelEps::InLog] {
             let op = RoiLevels {
                 min_level: 2,

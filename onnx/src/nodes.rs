@@ -234,7 +234,7 @@ mod tests {
     use super::{Nodes, int};
 
     #[test]
-    fn equal_nodes_and_small_constants_are_made_once() {
+    fn equal_nodes_and_constants_are_deduplicated() {
         let mut n = Nodes::default();
         let (a, b) = (n.float(1.0), n.float(1.0));
         assert_eq!(a, b);

@@ -144,7 +144,7 @@ mod tests {
     use super::transposed;
 
     #[test]
-    fn channels_move_to_the_front() {
+    fn weights_are_transposed_to_channels_first() {
         // K 1, R 1, S 2, C 3.
         let desc = TensorDesc::new(Role::Weight, &[1, 1, 2, 3]);
         let x = HostTensor::f32(desc, vec![0., 1., 2., 10., 11., 12.]);

@@ -75,7 +75,7 @@ mod tests {
     use crate::member::Member;
 
     #[test]
-    fn frames_survive_the_wire_and_changed_or_cut_ones_are_refused() {
+    fn frame_round_trips_and_changed_or_truncated_is_rejected() {
         let member =
             Member { rank: 3, local_rank: 1, pid: 77, host: "a".into(), host_id: "a 1 2".into() };
         let read = |bytes: &[u8]| Frame::read(&mut &bytes[..], MAX_FRAME_BYTES);

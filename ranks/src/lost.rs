@@ -47,7 +47,7 @@ mod tests {
     use super::Lost;
 
     #[test]
-    fn a_loss_is_one_sentence_with_rank_host_step_and_what_was_waited_for() {
+    fn lost_rank_error_names_rank_host_step_and_wait() {
         let mut lost = Lost {
             rank: 1,
             host: "b".into(),

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_is_given_or_derived_or_asked_for() {
+    fn rendezvous_address_is_given_derived_or_requested() {
         let (one, two, slurm) =
             ((2, Launcher::Torchrun), (1, Launcher::Torchrun), (1, Launcher::Slurm));
         let token = "ONEGRAPH_TOKEN=0123456789abcdef";
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_without_a_token_and_tokens_that_can_be_guessed_are_refused() {
+    fn missing_or_weak_token_is_rejected() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("token");
         std::fs::write(&file, "  secret of the run\n").expect("written");
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn rank_0_listens_where_it_is_told_to_and_says_what_keeps_it_from_it() {
+    fn rank0_listens_on_configured_address_or_reports_why_not() {
         let serve = |address: &str| {
             let meeting =
                 Meeting { place: Place::Network(address.into()), token: "0123456789".into() };

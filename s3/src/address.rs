@@ -80,7 +80,7 @@ mod tests {
     use super::Address;
 
     #[test]
-    fn addresses_are_read_and_written() {
+    fn s3_uri_parses_and_prints() {
         let read = |text: &str| Address::parse(Path::new(text));
         for (text, bucket, key) in [
             ("s3://b/coco/train", "b", "coco/train"),

@@ -84,7 +84,7 @@ mod tests {
     use super::{Match, compare, of_parts};
 
     #[test]
-    fn bytes_are_compared_with_etags_of_one_piece_and_of_parts() {
+    fn etag_matches_single_and_multipart_upload() {
         let compare = |bytes: &[u8], etag: &str| {
             compare(&mut Cursor::new(bytes), bytes.len() as u64, etag).unwrap()
         };

@@ -190,7 +190,7 @@ mod tests {
     use super::{PIECE, pieces};
 
     #[test]
-    fn pieces_cover_an_object_once() {
+    fn fetch_ranges_cover_object_once() {
         let ends = |size| pieces(size).map(|p| (p.start, p.end)).collect::<Vec<_>>();
         assert_eq!(ends(0), [(0, 0)]);
         assert_eq!(ends(5), [(0, 5)]);

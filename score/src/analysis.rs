@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_confusion_errors_and_images_are_those_drawn_by_hand() {
+    fn analysis_matches_hand_drawn_example() {
         // One cat found, one missed; the dog mistaken for a cat; a cat detected on background; a
         // detection with too low a score.
         let detections = [
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn many_categories_are_scored_some_at_a_time() {
+    fn many_categories_are_scored_in_chunks() {
         let truth = |count: u64| {
             let objects = (1..=count).map(|id| object(id, 1, id, square(id))).collect();
             let categories: Vec<_> = (0..=count).map(|id| (id, "c")).collect();
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_detection_in_a_crowd_puts_no_label_in_doubt() {
+    fn detection_in_crowd_marks_no_label_suspicious() {
         let doubts = |iscrowd: bool| {
             let object = object(1, 1, 3, [0.0, 0.0, 100.0, 100.0]);
             let object = GtAnnotation { iscrowd, ..object };
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn no_detections_at_all_are_analysed() {
+    fn analysis_accepts_no_detections() {
         let (summary, analysis) = analyze(&pets(), &[], IouType::Bbox).expect("sound");
         assert_eq!((summary.ap(), analysis.images[0].missed), (0.0, 2));
         assert!(analysis.precision.iter().flatten().all(|p| *p == 0.0));
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_annotated_has_no_precision() {
+    fn unannotated_class_has_no_precision() {
         let gt = ground_truth(100, [1], vec![], &[(1, "cat")]).expect("sound");
         let seen = [detection(1, 1, 0.0, 0.9)];
         let (summary, analysis) = analyze(&gt, &seen, IouType::Bbox).expect("sound");

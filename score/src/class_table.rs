@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_table_has_the_best_and_the_worst_classes() {
+    fn short_class_table_lists_best_and_worst() {
         let names: Vec<String> = (0..80).map(|i| format!("c{i}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let mut many = classes(&names);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_is_a_line_in_columns() {
+    fn class_table_has_one_line_per_class() {
         let expected = "class objects    AP   AP50  AR100\n\
                         none        0     -      -      -\n\
                         Gr\u{f6}\u{df}e       1 0.250  0.500  0.250";
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn many_classes_are_read_downwards_in_two_columns() {
+    fn long_class_table_fills_two_columns_downwards() {
         let names: Vec<String> = (0..81).map(|i| format!("c{i}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let drawn = table(&names);

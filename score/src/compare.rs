@@ -119,7 +119,7 @@ mod tests {
     /// One object on each of 400 images; AR is then the share of images with a detection, whose
     /// difference has a known standard error.
     #[test]
-    fn an_interval_is_that_of_a_mean_over_images() {
+    fn interval_matches_bootstrap_of_image_mean() {
         let ids = 1..=400_u64;
         let bbox_xywh = [10.0, 10.0, 40.0, 40.0];
         let objects = ids.clone().map(|id| object(id, id, 1 + id % 2, bbox_xywh)).collect();

@@ -30,7 +30,7 @@ fn detection(keypoints: [[f64; 3]; 3], score: f64) -> Detection {
 }
 
 #[test]
-fn people_found_score_one_and_people_without_keypoints_do_not_count() {
+fn found_people_score_one_and_unlabelled_are_ignored() {
     // So small that no person matches another.
     let gt = ground_truth().with_sigmas(Some(vec![0.05; 3]));
     // On the person without keypoints: neither for nor against.
@@ -78,7 +78,7 @@ fn people_found_score_one_and_people_without_keypoints_do_not_count() {
 }
 
 #[test]
-fn sigmas_are_those_given_or_one_over_their_number() {
+fn sigmas_are_given_or_one_over_count() {
     // One keypoint of three is d pixels away: OKS is (2 + exp(-d^2 / (8 sigma^2 area))) / 3.
     let mut moved = SECOND;
     moved[2][1] += 40.0;
@@ -105,7 +105,7 @@ fn sigmas_are_those_given_or_one_over_their_number() {
 }
 
 #[test]
-fn results_of_keypoints_read_back() {
+fn keypoint_results_round_trip() {
     let folder = Folder::new();
     let (gt_file, path) = (folder.file("gt.json", GT), folder.0.path().join("out.json"));
     let found = [detection(FIRST, 0.9), detection(SECOND, 0.5)];
@@ -136,7 +136,7 @@ fn results_of_keypoints_read_back() {
 }
 
 #[test]
-fn parts_and_file_are_the_same_keypoints() {
+fn keypoints_from_parts_match_file() {
     let object = |id, bbox_xywh, iscrowd, keypoints| GtAnnotation {
         iscrowd,
         keypoints,
@@ -165,7 +165,7 @@ fn parts_and_file_are_the_same_keypoints() {
 }
 
 #[test]
-fn bad_keypoints_are_named() {
+fn invalid_keypoints_are_reported() {
     let folder = Folder::new();
     let entry = |list: &str| {
         format!(r#"[{{"image_id": 5, "category_id": 1, "score": 1, "keypoints": {list}}}]"#)
@@ -207,7 +207,7 @@ fn bad_keypoints_are_named() {
 }
 
 #[test]
-fn keypoints_of_two_models_are_compared() {
+fn keypoint_scores_of_two_models_are_compared() {
     let gt = ground_truth();
     let results = |found: &[Detection]| {
         Results::from_detections(found, &gt, IouType::Keypoints).expect("sound")

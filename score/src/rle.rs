@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn encode_matches_the_definition_and_decode_undoes_it() {
+    fn rle_encode_matches_definition_and_round_trips() {
         let mut state = 7_u64;
         for case in 0..400_u32 {
             let (h, w) = (1 + case % 7, 1 + (case / 7) % 11);
@@ -269,14 +269,14 @@ mod tests {
     }
 
     #[test]
-    fn empty_bitmaps_have_one_run() {
+    fn empty_bitmap_has_one_run() {
         assert_eq!(encode_mask(3, 4, &[0; 12]).counts, [12]);
         assert_eq!(encode_mask(0, 4, &[]).counts, [0]);
         assert_eq!(encode_mask(3, 0, &[]).counts, [0]);
     }
 
     #[test]
-    fn a_drawn_case() {
+    fn rle_of_drawn_mask_matches_hand_computed_counts() {
         // . X X      column-major: . . | X . | X X
         // . . X
         let rle = encode_mask(2, 3, &[0, 1, 1, 0, 0, 1]);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn merge_is_pixelwise() {
+    fn rle_merge_is_pixelwise() {
         let bitmaps = [[1, 1, 0, 1, 1, 0], [0, 1, 1, 1, 1, 1], [1, 1, 1, 0, 1, 0]];
         let masks: Vec<Rle> = bitmaps.iter().map(|b| encode_mask(2, 3, b)).collect();
         let merged = |intersect| Rle::merge(&masks, intersect).expect("one size").decode();
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_masks_are_named() {
+    fn invalid_rle_is_reported() {
         let odd = Rle::from_polygons(4, 4, &[vec![0.0; 6], vec![0.0; 7]]).expect_err("odd");
         assert_eq!(
             odd.to_string(),

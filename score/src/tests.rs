@@ -52,7 +52,7 @@ fn ground_truth() -> GroundTruth {
 }
 
 #[test]
-fn perfect_boxes_score_one_and_absent_sizes_say_why() {
+fn perfect_boxes_score_one_and_missing_sizes_are_explained() {
     let folder = Folder::new();
     let (gt, dt) = (folder.file("gt.json", GT), folder.file("dt.json", PERFECT));
     let summary = evaluate_files(&gt, &dt, None).expect("sound files");
@@ -89,7 +89,7 @@ fn perfect_boxes_score_one_and_absent_sizes_say_why() {
 }
 
 #[test]
-fn a_byte_order_mark_is_no_mistake() {
+fn byte_order_mark_is_accepted() {
     let folder = Folder::new();
     let marked = |text: &str| format!("\u{feff}{text}");
     let (gt, dt) = (folder.file("gt.json", &marked(GT)), folder.file("dt.json", &marked(PERFECT)));
@@ -99,7 +99,7 @@ fn a_byte_order_mark_is_no_mistake() {
 }
 
 #[test]
-fn one_of_two_objects_found_scores_half() {
+fn finding_one_of_two_objects_scores_half() {
     // Recall stops at 0.5: 51 of the 101 recall points have precision 1.
     let summary =
         evaluate(&ground_truth(), &[detection(5, [2.0, 2.0, 10.0, 10.0], 0.5)], IouType::Bbox);
@@ -109,7 +109,7 @@ fn one_of_two_objects_found_scores_half() {
 }
 
 #[test]
-fn no_detections_score_zero_and_only_crowds_nothing() {
+fn no_detections_score_zero_and_only_crowds_have_no_score() {
     let none = evaluate(&ground_truth(), &[], IouType::Bbox).expect("an honest result");
     assert_eq!((none.ap(), none.stats[8], none.stats[5]), (0.0, 0.0, -1.0));
     let crowd = |iscrowd| {
@@ -134,7 +134,7 @@ fn no_detections_score_zero_and_only_crowds_nothing() {
 }
 
 #[test]
-fn parts_and_file_make_the_same_ground_truth() {
+fn ground_truth_from_parts_matches_file() {
     let square = Rle { height: 20, width: 30, counts: vec![0, 4, 16, 4, 16, 4, 16, 4, 536] };
     let annotation = |id, image_id, bbox_xywh, mask| GtAnnotation {
         mask: Some(mask),
@@ -162,7 +162,7 @@ fn parts_and_file_make_the_same_ground_truth() {
 }
 
 #[test]
-fn results_files_read_back() {
+fn results_file_round_trips() {
     let folder = Folder::new();
     let mut with_mask = detection(5, [1.25, 2.0, 10.0, 1.0 / 3.0], 0.1);
     with_mask.segmentation = Some(encode_mask(20, 30, &[1; 600]));
@@ -189,7 +189,7 @@ fn results_files_read_back() {
 
 /// With a box *and* a mask in the file, sizes are the box's, as in pycocotools.
 #[test]
-fn sizes_of_a_file_with_both_are_the_boxes() {
+fn file_with_boxes_and_masks_uses_box_sizes() {
     let folder = Folder::new();
     let gt_file = folder.file("gt.json", GT);
     let gt = GroundTruth::from_file(&gt_file).expect("sound");
@@ -217,7 +217,7 @@ fn sizes_of_a_file_with_both_are_the_boxes() {
 }
 
 #[test]
-fn unknown_categories_of_a_file_are_refused() {
+fn unknown_category_in_results_is_rejected() {
     let folder = Folder::new();
     let stray = r#", {"image_id": 5, "category_id": 77, "bbox": [0, 0, 1, 1], "score": 1}]"#;
     let dt = folder.file("dt.json", &PERFECT.replacen("0.8}]", &format!("0.8}}{stray}"), 1));
@@ -238,7 +238,7 @@ fn unknown_categories_of_a_file_are_refused() {
 }
 
 #[test]
-fn boxes_beyond_their_image_and_copies_are_counted() {
+fn boxes_outside_image_and_duplicates_are_counted() {
     let folder = Folder::new();
     let gt = folder.file("gt.json", GT);
     let notes = |entries: &[&str]| {
@@ -274,7 +274,7 @@ fn square(i: usize) -> Value {
 }
 
 #[test]
-fn detections_are_paired_with_images_by_file_name() {
+fn detections_are_matched_to_images_by_file_name() {
     let names = ["a/1.jpg", "b/1.jpg", "sub\\2.jpg", "3.JPG"];
     let of = |i: usize| json!({"id": i, "image_id": i, "category_id": 3, "bbox": square(i)});
     let image = |i: usize| json!({"id": i, "file_name": names[i - 5]});
@@ -307,7 +307,7 @@ fn detections_are_paired_with_images_by_file_name() {
 }
 
 #[test]
-fn limits_of_the_score_are_noted() {
+fn score_limits_are_noted() {
     let image = json!({"id": 5, "height": 200, "width": 200});
     for (first_id, objects, found, recall, note) in [
         (1, 100, 150, 0.5, ""),
@@ -329,7 +329,7 @@ fn limits_of_the_score_are_noted() {
 }
 
 #[test]
-fn bad_detections_are_named() {
+fn invalid_detection_is_reported() {
     let folder = Folder::new();
     let cases = [
         ("[]", "is an empty list, so there is nothing to score"),
@@ -376,7 +376,7 @@ fn bad_detections_are_named() {
 }
 
 #[test]
-fn bad_masks_of_detections_are_named() {
+fn invalid_detection_mask_is_reported() {
     let folder = Folder::new();
     let entry = |mask: &str| {
         format!(r#"{{"image_id": 5, "category_id": 3, "score": 1, "segmentation": {mask}}}"#)
@@ -401,7 +401,7 @@ fn bad_masks_of_detections_are_named() {
 }
 
 #[test]
-fn bad_annotations_are_named() {
+fn invalid_annotation_is_reported() {
     let folder = Folder::new();
     let replaced = |from: &str, to: &str| GT.replacen(from, to, 1);
     let cases = [
@@ -437,7 +437,7 @@ fn bad_annotations_are_named() {
 /// A value in place of a valid one: the reader of `prep` and this one accept the same values, and
 /// report the same errors for others.
 #[test]
-fn values_of_coco_files_are_judged_alike_by_both_readers() {
+fn coco_values_are_validated_equally_by_both_readers() {
     const FILE: &str = r#"{"images": [{"id": 5, "file_name": "a", "height": 20, "width": 30}],
         "categories": [{"id": 3, "name": "cat"}], "annotations": [{
         "id": 1, "image_id": 5, "category_id": 3, "bbox": [2, 2, 9, 9], "area": 100,
@@ -477,7 +477,7 @@ fn values_of_coco_files_are_judged_alike_by_both_readers() {
 
 /// As `prep` stores it: CVAT writes the box before its rotation.
 #[test]
-fn turned_box_without_outline_is_the_box_around_it() {
+fn rotated_box_without_outline_becomes_enclosing_box() {
     let folder = Folder::new();
     let of = |attributes: &str, outline: &str| {
         let text = GT.replacen("\"iscrowd\": 0,", attributes, 1);
@@ -509,7 +509,7 @@ const LVIS: &str = r#"{"images": [
   {"id": 8, "name": "dog", "frequency": "r"}]}"#;
 
 #[test]
-fn categories_count_in_lvis_where_they_were_looked_for() {
+fn lvis_category_counts_only_where_annotated() {
     let folder = Folder::new();
     let gt_file = folder.file("gt.json", LVIS);
     let gt = GroundTruth::from_file(&gt_file).expect("sound annotations");
@@ -546,7 +546,7 @@ fn categories_count_in_lvis_where_they_were_looked_for() {
 }
 
 #[test]
-fn fields_that_lvis_lacks_are_named() {
+fn missing_lvis_field_is_reported() {
     let folder = Folder::new();
     let cases = [
         (

@@ -162,7 +162,7 @@ fn form(files: &[(&str, &[u8])]) -> Vec<u8> {
 }
 
 #[test]
-fn images_get_their_objects_in_the_order_of_the_request() {
+fn response_order_matches_request_order() {
     let server = Server::start(limits(), false);
     assert_eq!(server.ask(&post("image/png", b"img1")), (200, "[[0,4,\"\"]]\n".into()));
     let files: Vec<(&str, &[u8])> = vec![("a", b"img"), ("b", b"img22"), ("c", b"img4444")];
@@ -178,7 +178,7 @@ fn images_get_their_objects_in_the_order_of_the_request() {
 }
 
 #[test]
-fn bad_requests_get_a_sentence_each() {
+fn bad_request_gets_one_line_error() {
     let server = Server::start(limits(), false);
     let large = [b"img".as_slice(), &[0; 5000]].concat();
     for (request, status, why) in [
@@ -203,7 +203,7 @@ fn bad_requests_get_a_sentence_each() {
 }
 
 #[test]
-fn client_that_reads_nothing_or_too_slowly_is_dropped() {
+fn slow_or_silent_reader_is_disconnected() {
     let server = Server::start(limits(), false);
     for reads in [false, true] {
         let mut stream = server.send(b"");
@@ -226,7 +226,7 @@ fn client_that_reads_nothing_or_too_slowly_is_dropped() {
 }
 
 #[test]
-fn server_stops_in_time_while_the_model_runs() {
+fn server_stops_in_time_while_model_runs() {
     let mut server = Server::start(Limits { stop: Duration::from_millis(200), ..limits() }, true);
     let _held = server.send(&post("image/png", b"img1"));
     server.wait_for(1);
@@ -237,7 +237,7 @@ fn server_stops_in_time_while_the_model_runs() {
 }
 
 #[test]
-fn a_body_that_does_not_arrive_is_given_up() {
+fn incomplete_request_body_times_out() {
     let server = Server::start(limits(), false);
     let whole = post("image/png", b"img1");
     let (status, body) = server.ask(&whole[..whole.len() - 1]);
@@ -245,7 +245,7 @@ fn a_body_that_does_not_arrive_is_given_up() {
 }
 
 #[test]
-fn a_client_that_goes_away_leaves_no_request_in_hand() {
+fn disconnected_client_leaves_no_request_in_flight() {
     let server = Server::start(Limits { upload: Duration::from_secs(60), ..limits() }, false);
     let whole = post("image/png", b"img1");
     let stream = server.send(&whole[..whole.len() - 1]);
@@ -255,7 +255,7 @@ fn a_client_that_goes_away_leaves_no_request_in_hand() {
 }
 
 #[test]
-fn more_requests_than_allowed_are_told_to_come_again() {
+fn excess_requests_get_503_with_retry_after() {
     let server = Server::start(limits(), true);
     let held: Vec<TcpStream> = (0..4).map(|_| server.send(&post("image/png", b"img1"))).collect();
     server.in_hand(4);
@@ -270,7 +270,7 @@ fn more_requests_than_allowed_are_told_to_come_again() {
 }
 
 #[test]
-fn images_of_several_requests_share_a_run() {
+fn images_of_several_requests_share_a_batch() {
     // A run of three starts before the gather time is over, one of fewer after it.
     let server = Server::start(Limits { gather: Duration::from_secs(10), ..limits() }, true);
     let held: Vec<TcpStream> = (0..3).map(|_| server.send(&post("image/png", b"img1"))).collect();
@@ -285,7 +285,7 @@ fn images_of_several_requests_share_a_run() {
 }
 
 #[test]
-fn an_answer_that_is_late_becomes_503_and_its_image_is_dropped() {
+fn late_response_becomes_503_and_image_is_dropped() {
     let server = Server::start(Limits { wait: Duration::from_secs(3), ..limits() }, true);
     let first = server.send(&post("image/png", b"img1"));
     server.wait_for(1);
@@ -307,7 +307,7 @@ fn an_answer_that_is_late_becomes_503_and_its_image_is_dropped() {
 }
 
 #[test]
-fn a_failure_of_the_model_shows_in_the_ping_until_a_run_succeeds() {
+fn ping_reports_model_failure_until_next_success() {
     let server = Server::start(limits(), false);
     server.fails.store(true, Ordering::SeqCst);
     let (status, body) = server.ask(&post("image/png", b"img1"));
@@ -319,7 +319,7 @@ fn a_failure_of_the_model_shows_in_the_ping_until_a_run_succeeds() {
 }
 
 #[test]
-fn requests_in_hand_are_answered_before_the_server_ends() {
+fn requests_in_flight_are_answered_before_shutdown() {
     let mut server = Server::start(limits(), true);
     let held: Vec<TcpStream> = (0..4).map(|_| server.send(&post("image/png", b"img1"))).collect();
     server.in_hand(4);

@@ -14,7 +14,7 @@ const FINEST_SIZE: f32 = 32.0;
 const RATIOS: [f32; 3] = [0.5, 1.0, 2.0];
 
 #[test]
-fn golden_anchors() {
+fn anchors_match_golden() {
     // Integers in f32: exact.
     each_case("anchors", 0.0, |report, case| {
         let padded: Vec<usize> = numbers(case, "padded_hw").iter().map(|&v| v as usize).collect();
@@ -64,7 +64,7 @@ impl Rule {
 }
 
 #[test]
-fn golden_matcher() {
+fn anchor_matching_matches_golden() {
     // Only indices.
     each_case("matcher", 0.0, |report, case| {
         let recorded =

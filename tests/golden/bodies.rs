@@ -23,7 +23,7 @@ const BODIES: [&str; 6] =
 const MAPS: [&str; 4] = ["C2", "C3", "C4", "C5"];
 
 #[test]
-fn golden_tv_bodies() {
+fn torchvision_backbones_match_golden() {
     for name in BODIES {
         each_case(name, FEATURE_TOLERANCE, body);
     }

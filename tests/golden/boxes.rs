@@ -11,7 +11,7 @@ use crate::support::{Case, Report, each_case};
 const TOLERANCE: f64 = 2e-6;
 
 #[test]
-fn golden_box_ops() {
+fn box_ops_match_golden() {
     each_case("box_ops", TOLERANCE, |report, case| {
         if case.name().starts_with("distance_iou") || case.name().starts_with("complete_iou") {
             report.not_due();
@@ -66,7 +66,7 @@ fn clip_and_small(report: &mut Report, case: Case<'_>) {
 
 /// With the functions of the ops.
 #[test]
-fn golden_box_coder() {
+fn box_coder_matches_golden() {
     each_case("box_coder", TOLERANCE, |report, case| {
         coder(report, case, ["proposals", "gt", "encoded"], false);
     });

@@ -52,7 +52,7 @@ pub(crate) fn read(case: Case<'_>, iou_type: IouType) -> (GroundTruth, Results) 
 }
 
 #[test]
-fn golden_coco_eval() {
+fn coco_eval_matches_golden() {
     family("coco_eval", "coco_eval (curves)", compare);
 }
 

@@ -8,7 +8,7 @@ use crate::support::{Case, Report, each_case};
 const TOLERANCE: f64 = 6e-8;
 
 #[test]
-fn golden_coco_masks() {
+fn coco_masks_match_golden() {
     each_case("coco_masks", TOLERANCE, |report, case| {
         if case.has("poly_xy_f64") {
             polygons(report, case);

@@ -21,7 +21,7 @@ const HUE_TOLERANCE: f64 = 0.09;
 const CHROMA: f64 = 60.0;
 
 #[test]
-fn golden_tv_color() {
+fn torchvision_colour_ops_match_golden() {
     each_case("tv_color", TOLERANCE, |report, case| {
         let kind = case.attribute("kind").as_str().expect("a name");
         let is_bytes = case.attribute("dtype") == "u8";

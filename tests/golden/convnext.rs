@@ -13,7 +13,7 @@ use crate::support::{Case, Report, Tensor, each_case};
 const TOLERANCE: f64 = 2.3e-6;
 
 #[test]
-fn golden_tv_convnext_ops() {
+fn torchvision_convnext_ops_match_golden() {
     each_case("tv_convnext_ops", TOLERANCE, |report, case| {
         match case.attribute("kind").as_str().expect("a word") {
             "depthwise" => depthwise(report, case),

@@ -11,7 +11,7 @@ use crate::rois::pool_one_level;
 use crate::support::{Case, Report};
 
 #[test]
-fn golden_d2_roi() {
+fn detectron2_roi_ops_match_golden() {
     check(
         "d2_roi",
         &[

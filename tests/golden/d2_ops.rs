@@ -34,7 +34,7 @@ pub(crate) const GRAD_TOLERANCE: f64 = 5e-5;
 pub(crate) type Check = fn(&mut Report, Case<'_>) -> bool;
 
 #[test]
-fn golden_d2_ops() {
+fn detectron2_ops_match_golden() {
     check(
         "d2_ops",
         &[
@@ -56,7 +56,7 @@ fn golden_d2_ops() {
     );
 }
 
-/// Network sizes; the images are compared by `golden_d2_data`.
+/// Network sizes; the images are compared by `detectron2_data_matches_golden`.
 pub(crate) fn sizes() {
     cases_of("d2_data", "resize_rule_", 0.0, |report, case| {
         let (min, max) = (case.usize("short_edge"), case.usize("max_size"));

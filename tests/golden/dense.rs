@@ -21,12 +21,12 @@ fn activation(case: Case<'_>, name: &str) -> HostTensor {
 const GROUP_TOLERANCE: f64 = 8.1e-7;
 
 #[test]
-fn golden_conv2d() {
+fn conv2d_matches_golden() {
     convs("conv2d", TOLERANCE, |_| 1);
 }
 
 #[test]
-fn golden_tv_group_conv() {
+fn torchvision_grouped_conv_matches_golden() {
     convs("tv_group_conv", GROUP_TOLERANCE, |case| case.usize("groups"));
 }
 
@@ -46,7 +46,7 @@ fn convs(name: &'static str, tolerance: f64, groups: impl Fn(Case<'_>) -> usize)
 }
 
 #[test]
-fn golden_conv_transpose2x2s2() {
+fn conv_transpose2x2s2_matches_golden() {
     each_case("conv_transpose2x2s2", TOLERANCE, |report, case| {
         let inputs = vec![
             activation(case, "x"),
@@ -60,7 +60,7 @@ fn golden_conv_transpose2x2s2() {
 }
 
 #[test]
-fn golden_linear() {
+fn linear_matches_golden() {
     each_case("linear", TOLERANCE, |report, case| {
         let (x, mut w) = (case.f32("x"), case.f32("w"));
         // For a map, the file's columns are in NCHW order; our weights are in our map's order.
@@ -105,7 +105,7 @@ fn weighted_op(
 /// A frozen batch norm is not an op but the epilogue of a convolution: here of an identity 1x1
 /// convolution.
 #[test]
-fn golden_frozen_bn() {
+fn frozen_bn_matches_golden() {
     each_case("frozen_bn", TOLERANCE, |report, case| {
         let values = ["weight", "bias", "running_mean", "running_var"].map(|n| case.f32(n).data);
         let [weight, bias, mean, var] = &values;

@@ -12,7 +12,7 @@ const TOLERANCE: f64 = 1e-7;
 /// Rates that decrease from the heads to the stem, and no decay of biases: config groups give each
 /// trained parameter the same values as torch's groups.
 #[test]
-fn golden_tv_optim_layerwise_lr() {
+fn torchvision_layerwise_lr_matches_golden() {
     cases_of("tv_optim", "layerwise_lr_", TOLERANCE, |report, case| {
         layers(report, case);
     });

@@ -19,7 +19,7 @@ const MEAN: [f64; 3] = [0.485, 0.456, 0.406];
 const STD: [f64; 3] = [0.229, 0.224, 0.225];
 
 #[test]
-fn golden_paste_masks() {
+fn mask_paste_matches_golden() {
     each_case("paste_masks", TOLERANCE, |report, case| {
         let size = [1, 2].map(|axis| case.f32("soft").shape[axis]);
         paste(report, case, size, PasteRule::IntegerBox, "binary");
@@ -27,7 +27,7 @@ fn golden_paste_masks() {
 }
 
 #[test]
-fn golden_resize_transform() {
+fn resize_matches_golden() {
     each_case("resize_transform", TOLERANCE, |report, case| {
         let source = sizes(case, "sizes_hw");
         let (min_size, max_size) = (case.usize("min_size"), case.usize("max_size"));

@@ -19,7 +19,7 @@ use crate::support::{Case, Report, Tensor, each_case};
 
 const TOLERANCE: f64 = 2e-5;
 #[test]
-fn golden_tv_keypoint_ops() {
+fn torchvision_keypoint_ops_match_golden() {
     each_case("tv_keypoint_ops", TOLERANCE, |report, case| {
         match case.attribute("kind").as_str().expect("a word") {
             "heatmap_targets" => {
@@ -53,7 +53,7 @@ fn golden_tv_keypoint_ops() {
 }
 
 #[test]
-fn golden_d2_kpops() {
+fn detectron2_keypoint_ops_match_golden() {
     each_case("d2_kpops", TOLERANCE, |report, case| {
         let name = case.name();
         let is = |start: &str| name.starts_with(start);
@@ -76,7 +76,7 @@ fn golden_d2_kpops() {
         } else if is("select_visible") {
             visible(report, case);
         } else {
-            // Scores are compared in `golden_d2_kpops_oks`, results in `model_eval.rs`.
+            // Scores are compared in `detectron2_oks_matches_golden`, results in `model_eval.rs`.
             assert!(is("oks_") || is("instances_to_coco_json"), "{name}");
             report.not_due();
         }

@@ -7,12 +7,12 @@ use crate::coco_eval::{compare_curves, family_of, files, read};
 use crate::support::{Case, Report};
 
 #[test]
-fn golden_tv_coco_keypoints_eval() {
+fn torchvision_keypoint_eval_matches_golden() {
     family_of("tv_coco_keypoints_eval", "tv_coco_keypoints_eval (curves)", "", compare);
 }
 
 #[test]
-fn golden_d2_kpops_oks() {
+fn detectron2_oks_matches_golden() {
     family_of("d2_kpops", "d2_kpops (curves)", "oks_", compare);
 }
 

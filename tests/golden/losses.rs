@@ -19,7 +19,7 @@ const TOLERANCE: f64 = 2e-6;
 const IPG: usize = 1;
 
 #[test]
-fn golden_losses() {
+fn losses_match_golden() {
     each_case("losses", TOLERANCE, |report, case| {
         if case.has("dpred_of_sum") {
             smooth_l1_rows(report, case);
@@ -167,7 +167,7 @@ const WEIGHTED_TOLERANCE: f64 = 1e-6;
 /// Label smoothing, class weights and ignored rows. The sum over rows is the mean times the weights
 /// of their classes.
 #[test]
-fn golden_tv_optim_cross_entropy() {
+fn torchvision_cross_entropy_matches_golden() {
     cases_of("tv_optim", "ce_", WEIGHTED_TOLERANCE, |report, case| {
         weighted_cross_entropy(report, case);
     });

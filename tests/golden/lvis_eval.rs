@@ -6,7 +6,7 @@ use crate::coco_eval::{family, read};
 use crate::support::{Case, Report};
 
 #[test]
-fn golden_tv_lvis_eval() {
+fn torchvision_lvis_eval_matches_golden() {
     family("tv_lvis_eval", "tv_lvis_eval (curves)", compare);
 }
 

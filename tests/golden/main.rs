@@ -44,29 +44,29 @@ mod weights_names;
 use model_configs::{CASCADE, FPN, GN, LSJ, MLPERF, PLAIN, V2};
 
 #[test]
-fn golden_d2_data() {
+fn detectron2_data_matches_golden() {
     views::d2_data();
     d2_ops::sizes();
 }
 
 #[test]
-fn onnx_of_torchvision() {
+fn torchvision_onnx_matches_golden() {
     [&PLAIN, &V2].into_iter().for_each(onnx_files::agrees);
 }
 
 #[test]
-fn onnx_of_detectron2() {
+fn detectron2_onnx_matches_golden() {
     [&FPN, &LSJ, &CASCADE, &GN].into_iter().for_each(onnx_files::agrees);
 }
 
 /// Inclusive boxes, BGR, resized in bytes.
 #[test]
-fn onnx_of_mlperf() {
+fn mlperf_onnx_matches_golden() {
     onnx_files::agrees(&MLPERF);
 }
 
 #[test]
-fn golden_weights_names() {
+fn weight_names_match_golden() {
     weights_names::run();
     weights_names::benchmark();
     weights_names::state_dicts();

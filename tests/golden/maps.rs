@@ -12,7 +12,7 @@ use crate::support::each_case;
 const TOLERANCE: f64 = 1e-6;
 
 #[test]
-fn golden_maxpool() {
+fn max_pool_matches_golden() {
     each_case("maxpool", TOLERANCE, |report, case| {
         let (kernel, stride) = (case.usize("kernel"), case.usize("stride"));
         let op = MaxPool { kernel, stride, pad: case.usize("pad"), argmax: true };
@@ -25,7 +25,7 @@ fn golden_maxpool() {
 }
 
 #[test]
-fn golden_upsample_add() {
+fn upsample_add_matches_golden() {
     each_case("upsample_add", TOLERANCE, |report, case| {
         let inputs = ["lateral", "top"].map(|name| host(Role::Activation, &case.f32(name)));
         let ran = Ran::new(case.name(), UpsampleAdd, inputs.to_vec());

@@ -27,7 +27,7 @@ pub(crate) const TOLERANCE: f64 = 2e-5;
 type Check = fn(&mut Report, Case<'_>);
 
 #[test]
-fn golden_mlperf_ops() {
+fn mlperf_ops_match_golden() {
     each_case("mlperf_ops", TOLERANCE, |report, case| {
         let kinds: [(&str, Check); 22] = [
             ("anchors_summary", anchors_summary),

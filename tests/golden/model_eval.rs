@@ -13,13 +13,13 @@ use crate::models::{Loaded, Model};
 use crate::support::{Case, Report, cases_of};
 
 #[test]
-fn golden_model_eval() {
+fn model_eval_matches_golden() {
     trained().chain([&LSJ]).filter_map(Model::open).for_each(|model| compare(&model));
 }
 
 /// Frozen norms detect the same as trained ones.
 #[test]
-fn golden_model_eval_with_frozen_norms() {
+fn frozen_norm_model_eval_matches_golden() {
     for mut model in TORCHVISION.into_iter().filter_map(Model::open) {
         let parts = &mut model.config.model;
         parts.backbone.norm = NormKind::FrozenBatchNorm;
@@ -32,7 +32,7 @@ fn golden_model_eval_with_frozen_norms() {
 
 /// With the weights exported in each format and with each project's names.
 #[test]
-fn golden_model_eval_of_exchanged_weights() {
+fn exchanged_weights_eval_matches_golden() {
     for of in TORCHVISION {
         for dialect in [Dialect::Torchvision, Dialect::Detectron2] {
             for form in [ExportForm::Torch, ExportForm::Safetensors] {

@@ -8,7 +8,7 @@ use crate::samples::{KeyedStep, sampled};
 use crate::support::{Case, Report, cases_of};
 
 #[test]
-fn golden_model_roi() {
+fn model_roi_heads_match_golden() {
     trained().for_each(roi);
 }
 

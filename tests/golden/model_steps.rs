@@ -37,7 +37,7 @@ fn weighted(config: &Config, loaded: &Loaded, theirs: &str) -> [f32; 1] {
 }
 
 #[test]
-fn golden_model_inputs_losses() {
+fn model_inputs_and_losses_match_golden() {
     trained().for_each(inputs_losses);
 }
 
@@ -164,7 +164,7 @@ fn nudge(loaded: &mut Loaded, seed: u32) {
 
 /// A step with an image without objects: the sampled sets, losses and gradients.
 #[test]
-fn golden_d2_empty() {
+fn detectron2_empty_batch_matches_golden() {
     each_case("d2_empty", 2e-5, |report, case| {
         let mut due = trained().filter(|of| of.name != DC5.name);
         let Some(of) = due.find(|of| of.name == case.name()) else { return report.not_due() };
@@ -195,7 +195,7 @@ fn golden_d2_empty() {
 
 /// The file of each model, loaded and exported, is bit-identical, except for unused tensors.
 #[test]
-fn golden_d2_weights_there_and_back() {
+fn detectron2_weights_round_trip_matches_golden() {
     for of in [&FPN, &C4, &DC5, &CASCADE, &GN, &LSJ] {
         let (Some(model), Some(file)) = (Model::open(of), of.open("weights")) else { continue };
         let loaded = model.training(&[]);

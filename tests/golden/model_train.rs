@@ -18,13 +18,13 @@ const BF16_TOLERANCE: f64 = 2e-2;
 const STEP: f64 = 5e-3;
 
 #[test]
-fn golden_model_features() {
+fn model_features_match_golden() {
     trained().for_each(|of| features(of, TOLERANCE, |model| model.observed().given));
 }
 
 /// The same with bf16 GEMMs, whose operands have 8-bit significands.
 #[test]
-fn model_features_in_bf16() {
+fn bf16_model_features_match_golden() {
     if !has_bf16() {
         return println!("SKIPPED: this processor does not multiply bf16");
     }
@@ -93,7 +93,7 @@ pub(crate) fn thinned(
 }
 
 #[test]
-fn golden_model_rpn() {
+fn model_rpn_matches_golden() {
     trained().for_each(rpn);
 }
 
@@ -147,7 +147,7 @@ fn rpn(of: &'static Recorded) {
 }
 
 #[test]
-fn golden_model_grads() {
+fn model_gradients_match_golden() {
     trained().for_each(grads);
 }
 
@@ -194,7 +194,7 @@ pub(crate) fn recorded_gradient(
 /// A model with an additional convolution in the RPN; only the last two are computed from patches:
 /// the losses change along a gradient by its square.
 #[test]
-fn gradients_of_further_rpn_convs_are_derivatives() {
+fn extra_rpn_conv_gradients_match_finite_differences() {
     let Some(model) = Model::open(&V2) else { return };
     let model = model.with_another_rpn_conv();
     let Some(mut loaded) = model.recorded_step() else { return };

@@ -13,7 +13,7 @@ use crate::support::{Case, Report, each_case};
 const TOLERANCE: f64 = 0.0;
 
 #[test]
-fn golden_nms() {
+fn nms_matches_golden() {
     each_case("nms", TOLERANCE, |report, case| {
         let (boxes, scores) = (case.f32("boxes").data, case.f32("scores").data);
         let threshold = case.float("iou_threshold") as f32;

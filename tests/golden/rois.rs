@@ -15,7 +15,7 @@ use crate::support::{Case, Report, each_case};
 const TOLERANCE: f64 = 2e-5;
 
 #[test]
-fn golden_roi_align() {
+fn roi_align_matches_golden() {
     each_case("roi_align", TOLERANCE, |report, case| {
         if case.has("gt_masks") {
             project_masks(report, case);
@@ -83,7 +83,7 @@ fn project_masks(report: &mut Report, case: Case<'_>) {
 }
 
 #[test]
-fn golden_roi_levels() {
+fn roi_levels_match_golden() {
     each_case("roi_levels", TOLERANCE, |report, case| {
         if case.has("boxes") {
             let boxes = case.f32("boxes");

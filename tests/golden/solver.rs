@@ -28,7 +28,7 @@ const LR_TOLERANCE: f64 = 1e-12;
 const GROUP: Group = Group { weight_decay: 0.0, lr_factor: 1.0, master: false, is_weight: true };
 
 #[test]
-fn golden_optim() {
+fn optimizer_matches_golden() {
     each_case("optim", SGD_TOLERANCE, |report, case| {
         let op = match case.name().split('_').next() {
             Some("sgd") => op(Sgd, momentum(case, flag(case, "nesterov"))),
@@ -127,7 +127,7 @@ const EMA_TOLERANCE: f64 = 1e-6;
 /// torch.optim's AdamW: groups with their own rates, schedules, and steps skipped because of
 /// non-finite gradients, which the rule does not count.
 #[test]
-fn golden_tv_optim_adamw() {
+fn torchvision_adamw_matches_golden() {
     cases_of("tv_optim", "adamw_", ADAMW_TOLERANCE, |report, case| {
         let groups = case.attributes()["groups"].as_array().expect("a list");
         (0..groups.len()).for_each(|group| adamw_group(report, case, group));
@@ -158,7 +158,7 @@ fn adamw_group(report: &mut Report, case: Case<'_>, group: usize) {
 /// Averages like torch's `AveragedModel`, whose first update copies, and ultralytics' `ModelEMA`,
 /// which starts with a copy. The weights of each step are given: SGD with a rate of 0 keeps them.
 #[test]
-fn golden_tv_optim_ema() {
+fn torchvision_ema_matches_golden() {
     cases_of("tv_optim", "ema_", EMA_TOLERANCE, |report, case| {
         let is_torch = case.name().starts_with("ema_torch_");
         let names = case.attributes()["names"].as_array().expect("a list").iter();
@@ -207,7 +207,7 @@ fn compare(report: &mut Report, case: Case<'_>, what: &str, tensors: &[usize], g
 }
 
 #[test]
-fn golden_lr_schedules() {
+fn lr_schedules_match_golden() {
     each_case("lr_schedules", LR_TOLERANCE, |report, case| {
         let schedule = schedule(case);
         let want = case.f64("lr_f64").data;

@@ -68,7 +68,7 @@ fn apply(view: &mut View, transform: &Value) {
 }
 
 #[test]
-fn golden_tv_transforms() {
+fn torchvision_transforms_match_golden() {
     compare("tv_transforms", |case| {
         let image = &case.u8("image_u8_hwc").shape;
         let mut view = plain([image[0] as i32, image[1] as i32]);

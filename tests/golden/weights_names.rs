@@ -152,7 +152,7 @@ const BODIES: [(&str, &str); 6] = [
 /// `tv_state_dicts.json`: the backbone of a preset has each tensor of a classifier, except for its
 /// last layers and the counters.
 #[test]
-fn golden_weights_of_classifiers() {
+fn classifier_weights_match_golden() {
     let Some(tables) = golden_json("tv_state_dicts.json") else { return };
     for (model, preset) in BODIES {
         let (all, _) = shapes(&torchvision(model, preset), Dialect::Torchvision, &BTreeMap::new());

@@ -19,7 +19,7 @@ fn nodes(gpus: &Gpus, arguments: &str) -> Said {
 }
 
 #[test]
-fn a_step_is_told_whole() {
+fn anatomy_reports_every_node_of_a_step() {
     let gpus = Gpus::new("A100");
     let place = &gpus.place;
     std::fs::write(place.path().join("c.json"), r#"{"copy_gb_per_s": 1, "fp16_tflops": 0.001}"#)
@@ -67,7 +67,7 @@ fn a_step_is_told_whole() {
 }
 
 #[test]
-fn the_check_says_what_it_left_out() {
+fn anatomy_check_lists_skipped_nodes() {
     let gpus = Gpus::new("A100");
     let said = nodes(&gpus, "--preset micro --device cuda --check --check-gflop 0.0001");
     assert_eq!(said.code, 0, "{}", said.err);
@@ -79,7 +79,7 @@ fn the_check_says_what_it_left_out() {
 }
 
 #[test]
-fn shapes_need_no_device_and_mistakes_are_told() {
+fn anatomy_shapes_need_no_device_and_errors_are_reported() {
     let gpus = Gpus::new("A100");
     let place = &gpus.place;
     let said = nodes(&gpus, "--preset torchvision_r50 --padded 800x1344 --shapes s.json");
@@ -103,7 +103,7 @@ fn shapes_need_no_device_and_mistakes_are_told() {
 
 /// Steps that were timed, stamped or recaptured are bit-identical to ordinary ones.
 #[test]
-fn training_goes_on_behind_measured_steps() {
+fn training_continues_after_measured_steps() {
     let place = Place::new();
     let config = place.config(&[]);
     let data = DataSet::open(&config, Split::Train, &Progress::quiet()).expect("drawn images");

@@ -42,7 +42,7 @@ fn check_case(case: &Value, size: u64, images: u64) {
 }
 
 #[test]
-fn detection_is_measured_on_the_cpu_and_on_a_device() {
+fn bench_measures_detection_on_cpu_and_device() {
     let gpus = Gpus::new("A100");
     let place = &gpus.place;
     let wanted = "--preset micro --batch 1,3 --images 5 --warmup 1 --json i.json";
@@ -71,7 +71,7 @@ fn detection_is_measured_on_the_cpu_and_on_a_device() {
 }
 
 #[test]
-fn positives_are_drawn_counted_and_bounded() {
+fn synthetic_positives_are_counted_and_bounded() {
     let place = Place::new();
     let run = "--device cpu --preset micro --padded 64x64 --warmup 0 --steps 1 --positives";
     bench(&place, &format!("{run} 3 --set train.batch_size=2 --json p.json"));
@@ -81,7 +81,7 @@ fn positives_are_drawn_counted_and_bounded() {
 }
 
 #[test]
-fn trained_weights_keep_the_threshold_of_the_config() {
+fn trained_weights_use_configured_threshold() {
     let place = Place::new();
     place.good(&micro("--set train.steps=2 --device cpu"));
     let weights = "runs/micro/checkpoints/step_00000002/model.safetensors";
@@ -94,7 +94,7 @@ fn trained_weights_keep_the_threshold_of_the_config() {
 }
 
 #[test]
-fn a_session_goes_into_the_history_once() {
+fn bench_session_is_added_to_history_once() {
     let gpus = Gpus::new("A100");
     let place = &gpus.place;
     for folder in ["a", "b"] {
@@ -122,7 +122,7 @@ fn a_session_goes_into_the_history_once() {
 /// One rank with the all-reduces of several: the same losses up to rounding, its all-reduces
 /// counted, its time next to that of the plain step.
 #[test]
-fn the_sums_of_several_ranks_are_measured_with_one() {
+fn bench_measures_all_reduce_with_one_rank() {
     let gpus = Gpus::new("A100");
     let place = &gpus.place;
     std::fs::create_dir(place.join("a")).expect("a folder");
@@ -155,7 +155,7 @@ fn the_sums_of_several_ranks_are_measured_with_one() {
 
 /// The plan needs no device: its text states that it is a model, its file has every figure.
 #[test]
-fn a_step_of_many_gpus_is_planned_on_paper() {
+fn bench_plan_estimates_multi_gpu_step() {
     let place = Place::new();
     let flags = "--gpu a100 --images 1 --set ranks.bucket_mib=1 --json p.json";
     let told = bench(&place, &format!("--plan --gpus 32 {flags} --network-gb-s 20 --hop-us 9"));

@@ -52,11 +52,11 @@ fn official(iou_type: IouType, ap: f64, ap50: f64) {
 }
 
 #[test]
-fn official_segm() {
+fn segm_eval_matches_pycocotools() {
     official(IouType::Segm, 0.319545, 0.562288);
 }
 
 #[test]
-fn official_bbox() {
+fn bbox_eval_matches_pycocotools() {
     official(IouType::Bbox, 0.504581, 0.696973);
 }

@@ -130,7 +130,7 @@ const LONG: [&str; 6] = [
 /// Seven images in batches of two, the last half empty: one launch per batch, and the same
 /// detections as f32.
 #[test]
-fn detections_in_fp16_are_those_of_f32() {
+fn fp16_detections_match_f32() {
     let trained = Trained::new(&LONG);
     let images: Vec<usize> = (0..7).collect();
     let quiet = Progress::quiet();
@@ -207,7 +207,7 @@ fn magnified(image: &Image) -> Image {
 /// Two alternating padded shapes, source images larger than planned, and weights that are updated
 /// in place in between.
 #[test]
-fn shapes_sizes_and_weights_change_between_detections() {
+fn detection_accepts_new_shapes_sizes_and_weights() {
     let mut trained = Trained::new(&LONG);
     let (_, backend) = on_driver(6);
     let mut trainer = trained.trainer(&backend);
@@ -253,7 +253,7 @@ fn shapes_sizes_and_weights_change_between_detections() {
 
 /// A detector that replans for larger images releases graphs, streams and events.
 #[test]
-fn planning_anew_leaves_nothing_on_the_device() {
+fn replanning_leaks_no_device_memory() {
     let place = Place::new();
     let config = place.config(&[]);
     let data = DataSet::open(&config, Split::Val, &Progress::quiet()).expect("images");
@@ -302,7 +302,7 @@ fn opened(config: Config, options: SessionOptions) -> Session {
 /// A late evaluation result drops the steps after the evaluated one, on a device too: checkpoints,
 /// records, reports and the final state equal those of a run that waits for its scores.
 #[test]
-fn a_run_that_is_scored_late_ends_as_one_that_waits() {
+fn overlapped_evaluation_ends_like_a_blocking_one() {
     let set = ["train.steps=12", "train.eval_every_steps=4", "train.target_box=0"];
     let end = |overlap: bool| {
         let place = Place::new();
@@ -347,7 +347,7 @@ impl Observer for Watcher {
 /// A warm-up runs every program once, before the data is read, and does not affect the run; events
 /// are in the order of a run.
 #[test]
-fn a_warmed_up_session_makes_the_same_bits() {
+fn warmed_up_session_is_bit_identical() {
     let set = ["train.steps=4", "train.eval_every_epochs=1", "data.synthetic.train_images=4"];
     let end = |observer: Option<Arc<Mutex<dyn Observer>>>| {
         let place = Place::new();

@@ -207,13 +207,13 @@ fn check_batches(name: &str, set: &[&str], batches: &[usize]) {
 }
 
 #[test]
-fn launches_of_mask_rcnn_r50_fit_a_gpu() {
+fn mask_rcnn_r50_launches_fit_gpu() {
     check("torchvision_r50", &[]);
 }
 
 /// fp32 kernels, and tensors with twice the bytes.
 #[test]
-fn launches_in_fp32_and_tf32_fit_a_gpu() {
+fn fp32_and_tf32_launches_fit_gpu() {
     for precision in ["fp32", "tf32"] {
         let set = format!("train.precision={precision}");
         check_batches("torchvision_r50", &[&set], &BATCHES[..1]);
@@ -222,7 +222,7 @@ fn launches_in_fp32_and_tf32_fit_a_gpu() {
 
 /// Kernels that read single values are an order of magnitude slower than those that read chunks.
 #[test]
-fn no_unaligned_kernel_is_in_the_step() {
+fn step_uses_no_unaligned_kernel() {
     for name in
         ["torchvision_r18", "torchvision_r50", "torchvision_r101", "faster_r50", "mlperf_r50"]
     {
@@ -239,7 +239,7 @@ fn no_unaligned_kernel_is_in_the_step() {
 
 /// A run loads only the modules of the kernels that its graphs launch.
 #[test]
-fn an_fp16_run_loads_no_kernel_of_floats() {
+fn fp16_run_loads_no_fp32_kernel() {
     let config = preset("torchvision_r50", &[]);
     let mut loaded = BTreeSet::new();
     for detection in [false, true] {
@@ -258,7 +258,7 @@ fn an_fp16_run_loads_no_kernel_of_floats() {
 
 /// One node writes the gradients of the pyramid's maps: separate gradients are not written.
 #[test]
-fn gradients_of_a_level_are_written_once() {
+fn level_gradients_are_written_once() {
     for (name, heads) in [("torchvision_r50", 2), ("faster_r50", 1)] {
         let config = preset(name, &[]);
         let program = prepare(&spec(&config, 2, LANDSCAPE), false).program;
@@ -275,19 +275,19 @@ fn gradients_of_a_level_are_written_once() {
 }
 
 #[test]
-fn launches_of_mask_rcnn_r101_fit_a_gpu() {
+fn mask_rcnn_r101_launches_fit_gpu() {
     check("torchvision_r101", &[]);
 }
 
 /// Basic blocks.
 #[test]
-fn launches_of_mask_rcnn_r18_fit_a_gpu() {
+fn mask_rcnn_r18_launches_fit_gpu() {
     check("torchvision_r18", &[]);
 }
 
 /// Convolutions in the box head and two in the RPN, followed by each kind of norm.
 #[test]
-fn launches_of_mask_rcnn_r50_v2_fit_a_gpu() {
+fn mask_rcnn_r50_v2_launches_fit_gpu() {
     check("torchvision_r50_v2", &[]);
     for norm in ["frozen_statistics", "group_norm"] {
         let parts = ["backbone", "fpn", "box_head", "mask_head"];
@@ -300,48 +300,48 @@ fn launches_of_mask_rcnn_r50_v2_fit_a_gpu() {
 
 /// Three box heads, whose gradients are added to the mask head's in the maps.
 #[test]
-fn launches_of_a_cascade_fit_a_gpu() {
+fn cascade_launches_fit_gpu() {
     check_batches("detectron2_cascade_r50_3x", &[], &[2]);
 }
 
 /// The backbone's last stage on RoIs, and 15 anchors per cell.
 #[test]
-fn launches_of_a_c4_model_fit_a_gpu() {
+fn c4_model_launches_fit_gpu() {
     check_batches("detectron2_r50_c4_3x", &[], &[2]);
 }
 
 /// RPN and heads on C5, with 2,048 channels.
 #[test]
-fn launches_of_a_dc5_model_fit_a_gpu() {
+fn dc5_model_launches_fit_gpu() {
     check_batches("detectron2_r50_dc5_3x", &[], &[2]);
 }
 
 /// Groups of 4 to 64 channels.
 #[test]
-fn launches_of_resnext_models_fit_a_gpu() {
+fn resnext_launches_fit_gpu() {
     check_batches("torchvision_resnext50", &[], &[2]);
     check_batches("detectron2_x101_3x", &[], &[2]);
 }
 
 /// Depthwise convolutions; images have three channels.
 #[test]
-fn launches_of_a_convnext_fit_a_gpu() {
+fn convnext_launches_fit_gpu() {
     check_batches("convnext_tiny", &[], &[2]);
 }
 
 #[test]
-fn launches_of_keypoint_rcnn_r50_fit_a_gpu() {
+fn keypoint_rcnn_r50_launches_fit_gpu() {
     check_batches("torchvision_keypoint_r50", &[], &[2]);
 }
 
 #[test]
-fn launches_of_faster_rcnn_r50_fit_a_gpu() {
+fn faster_rcnn_r50_launches_fit_gpu() {
     check("faster_r50", &[]);
 }
 
 /// Other rules, and thus other kernels.
 #[test]
-fn launches_of_mlperf_r50_fit_a_gpu() {
+fn mlperf_r50_launches_fit_gpu() {
     let [one, groups @ ..] = BATCHES;
     check_batches("mlperf_256", &[], &[one]);
     check_batches("mlperf_r50", &[], &groups);
@@ -349,7 +349,7 @@ fn launches_of_mlperf_r50_fit_a_gpu() {
 
 /// Nothing is left to link: a CUDA 12.2 driver loads each file directly, on A100 and later.
 #[test]
-fn the_ptx_stands_alone() {
+fn ptx_needs_no_external_symbol() {
     for source in &kernels().manifest().sources {
         let text = kernels().ptx(source);
         let says = |line: &str| text.lines().any(|l| l.trim() == line);
@@ -367,7 +367,7 @@ fn the_ptx_stands_alone() {
 /// An array that is dynamically indexed is in local memory: only allowed in single-threaded
 /// kernels. A spill is not an array, and is checked by the compile tool.
 #[test]
-fn kernels_keep_their_arrays_in_registers() {
+fn kernels_use_no_local_memory() {
     // Its cosine reduces large arguments with a table.
     let one_thread = ["control_step"];
     for source in &kernels().manifest().sources {

@@ -57,20 +57,20 @@ fn cost(case: &OpCase) -> Cost {
 }
 
 #[test]
-fn every_op_matches_the_reference() {
+fn every_op_matches_cpu_reference() {
     compare("A100", Precision::Fp16, |_| true);
 }
 
 /// The GEMMs, which have separate kernels on Hopper.
 #[test]
-fn every_product_matches_the_reference_on_hopper() {
+fn every_gemm_matches_cpu_reference_on_hopper() {
     compare("H100", Precision::Fp16, |case| case.op.traits().on_tensor_cores);
 }
 
 /// Each GEMM kernel by itself, whether or not a plan uses it: correct, and bit-identical in three
 /// orders of blocks and warps.
 #[test]
-fn every_kernel_of_a_product_matches_the_reference() {
+fn every_gemm_kernel_matches_cpu_reference() {
     for model in ["A100", "H100"] {
         let check = |seed: u64| {
             let device = test_gpu::open(&format!("{model} SEED={seed}"));
@@ -95,7 +95,7 @@ fn every_kernel_of_a_product_matches_the_reference() {
 
 /// Every op except fp16-only ones; the plain GEMMs are too slow for the largest cases.
 #[test]
-fn every_op_matches_the_reference_in_fp32() {
+fn every_op_matches_cpu_reference_in_fp32() {
     compare("A100", Precision::Fp32, |case| {
         !OF_FP16_ALONE.contains(&case.op.name()) && cost(case).flops <= PLAIN_FLOPS
     });
@@ -103,7 +103,7 @@ fn every_op_matches_the_reference_in_fp32() {
 
 /// The GEMMs: all else uses the fp32 kernels.
 #[test]
-fn every_product_matches_the_reference_in_tf32() {
+fn every_gemm_matches_cpu_reference_in_tf32() {
     compare("A100", Precision::Tf32, |case| {
         case.op.traits().on_tensor_cores
             && !OF_FP16_ALONE.contains(&case.op.name())
@@ -147,6 +147,6 @@ fn compare(model: &str, precision: Precision, suits: impl Fn(&OpCase) -> bool) {
 
 /// Cases allow twice the error of the tensor core model.
 #[test]
-fn cases_allow_twice_what_cutting_costs() {
+fn case_tolerances_are_twice_truncation_error() {
     assert_eq!(CUT_FLOOR, 2.0 * test_gpu::CUT_PER_PRODUCT);
 }

@@ -46,7 +46,7 @@ fn without_and_with(set: &[&str], more: &str, open: fn() -> Backend) -> [Three; 
 /// Saved on one and restored on the other, in both directions: bit-identical, including frozen
 /// weights, loss scale and counters, and the following steps equal f32's.
 #[test]
-fn a_checkpoint_goes_from_device_to_device() {
+fn checkpoint_moves_between_devices() {
     let set = ["train.batch_size=4", "train.images_per_group=2", "train.micro_steps=2"];
     let scale = ["solver.initial_loss_scale=512", "solver.dynamic_loss_scale=true"];
     let more = ["solver.loss_scale_growth_interval=3", "model.backbone.frozen_stages=2"];
@@ -76,7 +76,7 @@ fn a_checkpoint_goes_from_device_to_device() {
 /// NovoGrad, LARS and AdamW learn on both, and a checkpoint has their state: a resumed run is
 /// bit-identical to an uninterrupted one.
 #[test]
-fn other_optimizers_learn_and_resume_to_the_bit() {
+fn other_optimizers_learn_and_resume_bit_identically() {
     for (name, rate) in [("novograd", "0.02"), ("lars", "1.0"), ("adamw", "0.001")] {
         let optimizer = format!("solver.optimizer={name}");
         let rate = format!("solver.learning_rate={rate}");
@@ -114,7 +114,7 @@ fn other_optimizers_learn_and_resume_to_the_bit() {
 
 /// Statistics of parameters do not affect a run, and are correct for its weights and gradients.
 #[test]
-fn statistics_of_parameters_change_no_bit() {
+fn parameter_statistics_do_not_change_training() {
     for optimizer in ["sgd", "novograd", "adamw"] {
         let optimizer = format!("solver.optimizer={optimizer}");
         let set = ["train.micro_steps=2", &optimizer];
@@ -140,7 +140,7 @@ fn statistics_of_parameters_change_no_bit() {
 /// Accuracies do not affect a run. They equal the CPU's except for a few predictions that depend on
 /// rounding, and a step with two passes has the same as a whole one.
 #[test]
-fn accuracies_change_no_bit() {
+fn accuracies_do_not_change_training() {
     let mut all = Vec::new();
     for micro in ["train.micro_steps=1", "train.micro_steps=2"] {
         for open in [|| Backend::Cpu, on_device] {
@@ -163,7 +163,7 @@ fn accuracies_change_no_bit() {
 /// Collections of tensors do not affect a run, also on a device, where they prevent the overlap of
 /// a step with the next; gradients are the step's, so their norm is the logged one.
 #[test]
-fn collections_change_no_bit() {
+fn collected_tensors_do_not_change_training() {
     let rules = "train.log=[{of='gradients', every=1}, {of='activations', every=1}]";
     for open in [|| Backend::Cpu, on_device] {
         let [plain, told] = without_and_with(&["train.micro_steps=2"], rules, open);
@@ -174,7 +174,7 @@ fn collections_change_no_bit() {
 /// A loss weight multiplies its gradients, on both and with micro-steps: doubling all losses gives
 /// the same first update as twice the loss scale, and a loss with weight 0 moves nothing.
 #[test]
-fn a_weight_of_a_loss_multiplies_its_gradients() {
+fn loss_weight_scales_its_gradients() {
     let all = ["objectness", "rpn_box_reg", "classifier", "box_reg", "mask"];
     let weights = |of: &dyn Fn(&str) -> f32| -> Vec<String> {
         all.iter().map(|loss| format!("loss_weights.{loss}={}", of(loss))).collect()
@@ -212,7 +212,7 @@ fn a_weight_of_a_loss_multiplies_its_gradients() {
 /// The box losses and coders, the schedules and a fixed loss scale of the config take effect on
 /// both: each changes the step, which is finite and applied.
 #[test]
-fn options_of_the_recipe_reach_the_step() {
+fn recipe_options_reach_device_step() {
     for open in [|| Backend::Cpu, on_device] {
         let of = |set: &[&str]| {
             let more = ["solver.initial_loss_scale=512", "solver.warmup_steps=2", "train.steps=4"];
@@ -243,7 +243,7 @@ fn options_of_the_recipe_reach_the_step() {
 /// On a device averages are of the masters; kernels read them while they replace the parameters,
 /// and both are restored bit-identically afterwards.
 #[test]
-fn averages_take_the_place_of_parameters_and_go() {
+fn ema_weights_replace_parameters_for_evaluation() {
     let run = Run::new(&["train.ema_decay=0.9", "train.ema_warmup_steps=0"]);
     let mut trainer = run.trainer(&on_device());
     let read = |trainer: &mut Trainer, name: &str| -> Vec<f32> {
@@ -279,7 +279,7 @@ fn averages_take_the_place_of_parameters_and_go() {
 
 /// State that is changed between steps: the following steps are still reported in order.
 #[test]
-fn changing_state_between_steps_keeps_the_ring_in_step() {
+fn state_change_between_steps_keeps_ring_consistent() {
     let run = Run::new(&[]);
     let (mut touched, mut whole) = (run.trainer(&on_device()), run.trainer(&on_device()));
     let mut records = steps(&mut touched, 3);
@@ -292,7 +292,7 @@ fn changing_state_between_steps_keeps_the_ring_in_step() {
 /// A kernel that fails while steps are in flight: every later step reports it, with the same
 /// message, and nothing waits or panics.
 #[test]
-fn a_fault_on_the_device_is_an_error_of_the_next_step() {
+fn device_fault_fails_next_step() {
     let run = Run::new(&[]);
     let device = Arc::new(test_gpu::open("A100 SEED=1"));
     let mut trainer = run.trainer(&Backend::Device(device.clone()));
@@ -320,7 +320,7 @@ fn a_fault_on_the_device_is_an_error_of_the_next_step() {
 
 /// The allocated bytes equal the announced bytes; a step allocates no more.
 #[test]
-fn the_memory_that_is_needed_is_the_memory_that_is_taken() {
+fn memory_estimate_equals_allocated_memory() {
     for set in [&[][..], &["train.batch_size=4", "train.images_per_group=2", "train.micro_steps=2"]]
     {
         let run = Run::new(set);

@@ -21,7 +21,7 @@ fn on_driver(seed: Option<u64>) -> Arc<dyn Device> {
 
 /// All checks, with as many in parallel as there are processors.
 #[test]
-fn every_check_of_a_step_passes() {
+fn every_step_check_passes() {
     let next = AtomicUsize::new(0);
     let failed: Mutex<Vec<&str>> = Mutex::default();
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
@@ -39,7 +39,7 @@ fn every_check_of_a_step_passes() {
 
 /// The first step with Hopper's GEMMs.
 #[test]
-fn a_step_on_hopper_is_that_of_f32() {
+fn hopper_step_matches_f32() {
     step::a_step_in_fp16_is_that_of_f32(&|seed| {
         Arc::new(test_gpu::open(&format!("H100 SEED={}", seed.unwrap_or(0))))
     });
@@ -48,7 +48,7 @@ fn a_step_on_hopper_is_that_of_f32() {
 /// A batch that does not fit is rejected with the largest one that fits together with evaluations
 /// that need more than steps, leaving memory for code and graphs.
 #[test]
-fn the_batch_that_is_advised_fits_with_its_evaluations() {
+fn advised_batch_fits_with_evaluation() {
     const KEPT: usize = 1 << 30;
     let place = tempfile::tempdir().expect("a temporary folder");
     let dir = format!("data.synthetic.dir={}", place.path().join("drawn").display());

@@ -55,7 +55,7 @@ fn faults(checkout: &Checkout, page: &File) -> Vec<String> {
 }
 
 #[test]
-fn every_command_of_the_documents_is_one_that_the_programs_take() {
+fn every_documented_command_is_accepted() {
     let (checkout, pages) = (Checkout::new(), pages());
     let found: Vec<String> = pages.iter().flat_map(|page| faults(&checkout, page)).collect();
     assert!(found.is_empty(), "{} faults:\n{}", found.len(), found.join("\n"));
@@ -65,7 +65,7 @@ fn every_command_of_the_documents_is_one_that_the_programs_take() {
 
 /// Figures and names that a page copies from the code.
 #[test]
-fn what_the_documents_take_from_the_code_is_there() {
+fn generated_parts_of_documents_are_current() {
     let read = |path: &str| fs::read_to_string(root().join(path)).expect("a file");
     let holds = |page: &str, words: &str| {
         assert!(read(page).contains(words), "{page} does not say `{words}`, as the code does");

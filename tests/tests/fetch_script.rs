@@ -91,7 +91,7 @@ fn small_coco() -> (Place, Arc<Mutex<Served>>, String) {
 /// images at each attempt, the script continues there in the next run, and a final one downloads
 /// nothing.
 #[test]
-fn what_was_cut_off_or_wrong_is_fetched_again_until_both_stores_are_made() {
+fn truncated_or_wrong_download_is_fetched_again() {
     let (place, served, mirror) = small_coco();
     let asked = || std::mem::take(&mut served.lock().expect("unpoisoned").asked);
     let fetch = |code: i32, words: &str| {

@@ -46,7 +46,7 @@ fn kernels(step: &Prepared) -> BTreeMap<&'static str, usize> {
 /// Backward passes over backbone and FPN maps that only add and mask. One sum is left, of the
 /// coarsest output with the gradient from its subsampled map: 6 MB.
 #[test]
-fn no_elementwise_pass_is_left_on_backbone_and_fpn() {
+fn backbone_and_fpn_have_no_elementwise_pass() {
     let (plain, fused) = (step(&Fused::all()), step(&[]));
     let count = |step: &Prepared, op: &str, part: &str| {
         let nodes = step.program.nodes().iter();
@@ -85,7 +85,7 @@ const BEFORE: usize = 5_960_000_000;
 /// activations take a sixteenth of them. All together move more work off the main stream, where it
 /// keeps its inputs alive.
 #[test]
-fn fusions_take_little_memory() {
+fn fusions_use_little_memory() {
     let bytes = |off: &[Fused]| step(off).plan.arena_bytes();
     let plain = bytes(&Fused::all());
     for one in Fused::all() {

@@ -36,17 +36,17 @@ fn outcome<T, E: std::fmt::Display>(result: Result<T, E>) -> String {
 }
 
 #[test]
-fn broken_jpegs() {
+fn broken_jpeg_never_panics() {
     fuzz("jpeg", seeds::jpegs(), |_| (), |bytes| outcome(decoded(bytes)));
 }
 
 #[test]
-fn broken_pngs() {
+fn broken_png_never_panics() {
     fuzz("png", seeds::pngs(), seeds::fix_png, |bytes| outcome(decoded(bytes)));
 }
 
 #[test]
-fn broken_bmps_tiffs_and_webps() {
+fn broken_bmp_tiff_or_webp_never_panics() {
     fuzz("other_images", seeds::other_images(), |_| (), |bytes| outcome(decoded(bytes)));
 }
 
@@ -58,7 +58,7 @@ fn decoded(bytes: &[u8]) -> Result<Vec<u8>, decode::DecodeFault> {
 }
 
 #[test]
-fn broken_annotations() {
+fn broken_coco_json_never_panics() {
     let folder = Folder::new();
     folder.write("images/a.jpg", &seeds::jpegs()[0]);
     fuzz(
@@ -116,63 +116,63 @@ fn folders(target: &'static str, format: &str, file: &str) {
 }
 
 #[test]
-fn broken_yolo_yaml() {
+fn broken_yolo_yaml_never_panics() {
     folders("yolo_yaml", "yolo", "data.yaml");
 }
 
 #[test]
-fn broken_yolo_labels() {
+fn broken_yolo_labels_never_panic() {
     folders("yolo_labels", "yolo", "labels/a.txt");
 }
 
 #[test]
-fn broken_labelme() {
+fn broken_labelme_never_panics() {
     folders("labelme", "labelme", "a.json");
 }
 
 #[test]
-fn broken_cvat() {
+fn broken_cvat_never_panics() {
     folders("cvat", "cvat", "annotations.xml");
 }
 
 #[test]
-fn broken_voc() {
+fn broken_voc_never_panics() {
     folders("voc", "voc", "Annotations/a.xml");
 }
 
 #[test]
-fn broken_voc_masks() {
+fn broken_voc_masks_never_panic() {
     folders("voc_masks", "voc", "SegmentationObject/a.png");
 }
 
 #[test]
-fn broken_masks() {
+fn broken_mask_images_never_panic() {
     folders("masks", "masks", "masks/a.png");
 }
 
 /// A mask of one object, whose name contains its category.
 #[test]
-fn broken_object_masks() {
+fn broken_object_masks_never_panic() {
     folders("object_masks", "masks", "masks/b/ant_1.png");
 }
 
 #[test]
-fn broken_classes() {
+fn broken_class_lists_never_panic() {
     folders("classes", "masks", "classes.json");
 }
 
 #[test]
-fn broken_coco_folder() {
+fn broken_coco_folder_never_panics() {
     folders("coco_folder", "coco", "annotations.json");
 }
 
 #[test]
-fn broken_lvis() {
+fn broken_lvis_never_panics() {
     folders("lvis", "lvis", "lvis_v1_val.json");
 }
 
 #[test]
-fn broken_detections() {
+fn broken_detections_never_panic() {
     let folder = Folder::new();
     folder.write("gt.json", &seeds::annotations());
     let (gt, found) = (folder.join("gt.json"), folder.join("found.json"));
@@ -188,7 +188,7 @@ fn broken_detections() {
 }
 
 #[test]
-fn broken_ground_truths() {
+fn broken_ground_truth_never_panics() {
     let folder = Folder::new();
     let (gt, found) = (folder.join("gt.json"), folder.join("found.json"));
     fuzz(
@@ -204,7 +204,7 @@ fn broken_ground_truths() {
 }
 
 #[test]
-fn broken_run_lengths() {
+fn broken_rle_never_panics() {
     fuzz(
         "rle",
         seeds::rles(),
@@ -228,7 +228,7 @@ fn broken_run_lengths() {
 }
 
 #[test]
-fn broken_configs() {
+fn broken_config_never_panics() {
     fuzz(
         "config",
         seeds::configs(),
@@ -258,7 +258,7 @@ const STORE_FILES: [&str; 10] = [
 /// checks after them are reached. The seal of a broken header is only updated in every second round
 /// of the first byte.
 #[test]
-fn broken_stores() {
+fn broken_store_never_panics() {
     let folder = Folder::new();
     folder.write("images/a.jpg", &seeds::jpegs()[0]);
     folder.write("annotations.json", &seeds::annotations());
@@ -318,7 +318,7 @@ fn sha256(bytes: &[u8]) -> String {
 
 /// One file of a checkpoint is broken, and its seal updated like a store's.
 #[test]
-fn broken_checkpoints() {
+fn broken_checkpoint_never_panics() {
     let place = Place::new();
     place.good(&micro("--set train.steps=1"));
     let names = place.names("runs/micro/checkpoints/step_00000001");
@@ -369,19 +369,19 @@ fn broken_checkpoints() {
 }
 
 #[test]
-fn broken_weights() {
+fn broken_weights_never_panic() {
     weights("weights", seeds::weights(), |_| ());
 }
 
 /// Python pickles with arrays, by protocol.
 #[test]
-fn broken_pickles() {
+fn broken_pickle_never_panics() {
     weights("pickle", seeds::pickles(), |_| ());
 }
 
 /// PyTorch archives, with valid checksums, and the older format.
 #[test]
-fn broken_torch_files() {
+fn broken_torch_file_never_panics() {
     weights("torch", seeds::torch_files(), seeds::fix_zip);
 }
 

@@ -59,7 +59,7 @@ fn row(line: &str) -> Option<(&str, (&str, &str))> {
 }
 
 #[test]
-fn every_stage_passes_on_the_test_driver() {
+fn gpu_script_passes_every_stage_on_emulator() {
     let gpus = Gpus::new("H100");
     let mut command = script(&gpus.place, &["--seconds", "3000"]);
     gpus.show(command.env("NCCL_TEST_VERSION", "23000"));
@@ -81,7 +81,7 @@ fn every_stage_passes_on_the_test_driver() {
 
 /// No GPU, a module that does not load, runs of two ranks that diverge, and no time left.
 #[test]
-fn a_stage_that_fails_is_a_row_of_the_table_and_the_others_run() {
+fn failed_gpu_script_stage_is_listed_and_others_run() {
     let place = Place::new();
     let mut command = script(&place, &["--only", "doctor,device"]);
     let without = said(command.env(common::GPUS, "").env("LD_LIBRARY_PATH", place.path()));
@@ -112,7 +112,7 @@ fn a_stage_that_fails_is_a_row_of_the_table_and_the_others_run() {
 
 /// A stage that never ends is killed at its limit, and when the script ends.
 #[test]
-fn a_stage_that_hangs_is_ended() {
+fn hanging_gpu_script_stage_times_out() {
     let place = Place::new();
     let hangs = "#!/bin/sh\necho begun\nexec sleep 600\n";
     program(&place, "gpu/bin/onegraph", hangs);
@@ -135,7 +135,7 @@ fn a_stage_that_hangs_is_ended() {
 /// A missing tool, or one that the machine does not allow, is not a failure: NCCL, counters, the
 /// sanitizer.
 #[test]
-fn what_a_machine_refuses_is_skipped() {
+fn unsupported_gpu_script_stage_is_skipped() {
     let gpus = Gpus::new("H100");
     fs::remove_file(gpus.place.join("driver/libnccl.so.2")).expect("a link");
     let refuses = "#!/bin/sh\nwhile [ \"$1\" != --log-file ]; do shift; done\n\
@@ -162,7 +162,7 @@ fn what_a_machine_refuses_is_skipped() {
 /// One launch faults, so that its device is lost, and one kernel never ends: everything that does
 /// not depend on them still runs.
 #[test]
-fn a_fault_and_a_hang_are_named_and_the_rest_runs() {
+fn gpu_checks_report_fault_and_hang_and_run_the_rest() {
     let gpus = Gpus::new("H100");
     let mut command = Command::new(CHECKS);
     command.args(["ops", "--most", "100000", "--each", "15"]);
@@ -181,7 +181,7 @@ fn a_fault_and_a_hang_are_named_and_the_rest_runs() {
 
 /// User folders are left unchanged, and the kernels profiled with ncu exist.
 #[test]
-fn the_script_is_sound() {
+fn gpu_script_passes_shellcheck() {
     let place = Place::new();
     place.write("photos/a.jpg", "mine");
     let script = script(&place, &[]);
@@ -203,7 +203,7 @@ fn the_script_is_sound() {
 
 /// Our baseline scripts print what is missing, or run at a small size if PyTorch is installed.
 #[test]
-fn the_peers_are_sound() {
+fn peer_scripts_parse() {
     let scripts = tools().join("peers");
     let place = Place::new();
     let shape = r#"{"op": "conv2d", "pass": "grad_weight", "n": 1, "h": 8, "w": 8, "c": 4, "k": 4,

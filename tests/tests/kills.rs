@@ -63,7 +63,7 @@ fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn a_killed_run_that_resumes_ends_with_the_same_bits() {
+fn killed_run_resumes_bit_identically() {
     let whole = Place::new();
     let since = Instant::now();
     whole.good(&micro(RUN));
@@ -90,7 +90,7 @@ fn a_killed_run_that_resumes_ends_with_the_same_bits() {
 }
 
 #[test]
-fn data_that_was_killed_while_it_was_made_is_made_again() {
+fn killed_data_preparation_is_repeated() {
     let whole = Place::new();
     let since = Instant::now();
     whole.good(PREP);

@@ -82,7 +82,7 @@ fn is_interrupted(command: &Command, place: &Place, ranks: [usize; 2]) {
 }
 
 #[test]
-fn every_script_parses_and_the_launchers_tell_their_use() {
+fn every_launch_script_parses_and_prints_usage() {
     let checkout = scripts().join("../..");
     let launchers =
         ["mpirun.sh", "two-hosts.sh", "slurm.sbatch", "sagemaker/train", "sagemaker/serve"];
@@ -113,7 +113,7 @@ fn every_script_parses_and_the_launchers_tell_their_use() {
 }
 
 #[test]
-fn mpirun_starts_ranks_with_their_arguments_and_asks_them_to_leave() {
+fn mpirun_script_passes_arguments_and_forwards_signals() {
     if is_missing("mpirun") {
         return;
     }
@@ -137,7 +137,7 @@ fn mpirun_starts_ranks_with_their_arguments_and_asks_them_to_leave() {
 }
 
 #[test]
-fn two_hosts_have_names_and_addresses_of_their_own() {
+fn emulated_hosts_have_separate_names_and_addresses() {
     if !has_namespaces() {
         return;
     }
@@ -159,7 +159,7 @@ fn two_hosts_have_names_and_addresses_of_their_own() {
 
 /// A job whose ranks saved or were lost is requeued, if it can continue; others are not.
 #[test]
-fn a_slurm_job_whose_ranks_saved_or_were_lost_is_queued_again() {
+fn slurm_job_is_requeued_after_save_or_lost_rank() {
     let place = Place::new();
     let srun = "#!/usr/bin/env bash\nwhile [[ $1 == --* ]]; do shift; done\n\
                 RANK=0 WORLD_SIZE=1 \"$@\"\nexit \"$CODE\"\n";
@@ -191,7 +191,7 @@ fn a_slurm_job_whose_ranks_saved_or_were_lost_is_queued_again() {
 
 /// A job on the second of two hosts; then an endpoint that serves its weights.
 #[test]
-fn sagemaker_starts_the_ranks_of_its_host_and_serves_their_weights() {
+fn sagemaker_script_starts_ranks_and_serves_weights() {
     if is_missing("jq") {
         return;
     }
@@ -252,7 +252,7 @@ fn sagemaker_starts_the_ranks_of_its_host_and_serves_their_weights() {
 /// The config of SageMaker's job is a preset, its other parameters are keys, and paths are its
 /// channels.
 #[test]
-fn the_example_of_a_job_names_what_there_is() {
+fn example_job_names_existing_files() {
     let text = fs::read_to_string(scripts().join("sagemaker/training-job.json")).expect("a job");
     let job: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     let channels = as_list(&job["InputDataConfig"]).iter();

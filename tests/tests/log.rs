@@ -21,7 +21,7 @@ fn is_event(line: &str) -> bool {
 }
 
 #[test]
-fn a_run_logs_what_it_decides_if_asked() {
+fn log_level_prints_decisions() {
     let decisions = [
         "opened a store",
         "resolved the config from=micro",
@@ -48,7 +48,7 @@ fn a_run_logs_what_it_decides_if_asked() {
 }
 
 #[test]
-fn a_level_that_is_not_known_is_one_sentence() {
+fn unknown_log_level_prints_one_line_error() {
     let Said { code, err, .. } = train(Some("loud"));
     assert_eq!(code, BAD_CONFIG, "{err}");
     assert_eq!(err, "error: ONEGRAPH_LOG is `loud`; set it to off, info or debug\n");

@@ -139,7 +139,7 @@ fn are_apart(boxes: &[(String, Rectangle)]) {
 }
 
 #[test]
-fn pictures_of_programs_are_those_that_the_code_draws() {
+fn program_pictures_match_code() {
     let folder = checkout().join(FOLDER);
     let place = Place::new();
     for (name, arguments) in PROGRAMS {
@@ -164,7 +164,7 @@ fn pictures_of_programs_are_those_that_the_code_draws() {
 }
 
 #[test]
-fn the_sources_do_what_the_pictures_show() {
+fn pictures_match_kernel_sources() {
     for (picture, source, line) in CHECKED {
         let text = fs::read_to_string(checkout().join(source)).expect("a source");
         assert!(text.contains(line), "{source} has no more `{line}`: {picture} shows it");
@@ -174,7 +174,7 @@ fn the_sources_do_what_the_pictures_show() {
 /// A batch keeps its slot until the host has read its row, an input buffer until its step ends, and
 /// one step runs at a time: nothing is overwritten before it is read.
 #[test]
-fn slots_and_buffers_have_one_batch_at_a_time() {
+fn pictured_slots_have_one_batch_at_a_time() {
     let boxes = boxes("slots.svg");
     are_apart(&boxes);
     let find = |label: &str| boxes.iter().find(|(of, _)| of == label).map(|(_, found)| found);
@@ -189,7 +189,7 @@ fn slots_and_buffers_have_one_batch_at_a_time() {
 /// A k-block is multiplied in order, its copy has started three iterations before, and no stage has
 /// two owners.
 #[test]
-fn a_copy_has_three_iterations_and_no_stage_two_owners() {
+fn pictured_pipeline_stage_has_one_owner() {
     let boxes = boxes("stages.svg");
     are_apart(&boxes);
     let place = |label: &str| {
@@ -206,7 +206,7 @@ fn a_copy_has_three_iterations_and_no_stage_two_owners() {
 /// Each chunk `line:chunk` of the four grids is where the kernels put it: eight bank groups per
 /// row. With swizzling, a chunk of eight rows comes from eight groups.
 #[test]
-fn chunks_lie_where_the_kernels_put_them() {
+fn pictured_chunks_match_kernel_swizzle() {
     let svg = fs::read_to_string(checkout().join(FOLDER).join("swizzle.svg")).expect("a picture");
     check("swizzle.svg", &svg);
     let document = Document::parse(&svg).expect("checked");
@@ -241,7 +241,7 @@ fn chunks_lie_where_the_kernels_put_them() {
 }
 
 #[test]
-fn blocks_that_are_alive_together_are_drawn_apart() {
+fn live_blocks_are_drawn_without_overlap() {
     let place = Place::new();
     for (pass, device) in [("", "cpu"), ("", "cuda"), ("--detection", "cuda")] {
         let arguments = format!("inspect plan micro {pass} --height 64 --width 96");

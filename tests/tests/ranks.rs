@@ -84,7 +84,7 @@ const TWENTY: [&str; 3] =
 /// On devices the all-reduce is in fp16, so one rank and several agree up to rounding; ranks are
 /// bit-identical to each other, and so are two runs.
 #[test]
-fn ranks_on_devices_make_the_step_of_one_device() {
+fn device_ranks_match_single_device_step() {
     let set = [&TWENTY[..], &["solver.initial_loss_scale=1024"]].concat();
     let run = Run::new(&set);
     let alone = on_devices(&run, 1, 1, 3).remove(0);
@@ -106,7 +106,7 @@ fn ranks_on_devices_make_the_step_of_one_device() {
 /// All-reduces in a group of one rank only round gradients to fp16, also with missing images in the
 /// batch: this data set has two for a batch of eight.
 #[test]
-fn one_rank_that_sums_makes_the_step_of_one_that_does_not() {
+fn single_rank_all_reduce_does_not_change_step() {
     for images in ["data.synthetic.train_images=18", "data.synthetic.train_images=2"] {
         let run = Run::new(&[&TWENTY[..], &["solver.initial_loss_scale=1024", images]].concat());
         let [plain, sums] = [false, true].map(|reducing| {

@@ -327,7 +327,7 @@ fn check_node(node: &CountedNode) -> bool {
 /// Every GEMM of a step has the MMAs and bytes of its tiles, never fewer than the FLOPs of its cost
 /// and the bytes of its output.
 #[test]
-fn products_of_a_step_do_what_their_costs_say() {
+fn step_gemm_work_matches_costs() {
     // More positives than the images have: GEMMs of the mask head stop at a count.
     let set = ["model.roi.batch_size_per_image=64".to_string()];
     let config = Config::load("micro", &set).expect("the preset loads");

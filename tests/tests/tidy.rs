@@ -42,22 +42,22 @@ fn source_files() -> Vec<File> {
 }
 
 #[test]
-fn imports_point_down() {
+fn crate_imports_follow_layers() {
     hold(rooms::faults(&tracked()));
 }
 
 #[test]
-fn no_modules_import_one_another_in_a_circle() {
+fn modules_have_no_import_cycle() {
     hold(circles::faults(&rust_files()));
 }
 
 #[test]
-fn unsafe_stands_only_where_it_is_listed() {
+fn unsafe_is_only_in_listed_files() {
     hold(unsafety::faults(&rust_files()));
 }
 
 #[test]
-fn every_source_file_says_what_it_is_for() {
+fn every_source_file_has_a_header() {
     let begins = |file: &File| {
         let mark = if file.path.ends_with(".rs") { "//! " } else { "// " };
         file.text.starts_with(mark)
@@ -71,14 +71,14 @@ fn every_source_file_says_what_it_is_for() {
 }
 
 #[test]
-fn no_source_file_is_long() {
+fn source_files_are_at_most_600_lines() {
     let long = source_files().into_iter().filter(|file| file.text.lines().count() > MAX_LINES);
     hold(long.map(|file| format!("{}: split it at {MAX_LINES} lines", file.path)).collect());
 }
 
 /// Two kinds of line may be longer: one with a URL, and one with nothing but a string literal.
 #[test]
-fn no_line_is_wide() {
+fn lines_are_at_most_100_columns() {
     let is_wide = |line: &&str| {
         let may = line.contains("://") || line.trim_start().starts_with('"');
         line.chars().count() > MAX_COLUMNS && !may
@@ -91,12 +91,12 @@ fn no_line_is_wide() {
 }
 
 #[test]
-fn graph_knows_no_detection() {
+fn graph_has_no_detection_terms() {
     hold(tracked().iter().flat_map(words::graph_faults).collect());
 }
 
 #[test]
-fn limits_are_called_max_and_min() {
+fn limit_names_begin_with_max_or_min() {
     hold(source_files().iter().flat_map(words::limit_faults).collect());
 }
 
@@ -113,7 +113,7 @@ fn sentences_use_standard_terms() {
 }
 
 #[test]
-fn no_file_names_a_machine() {
+fn no_file_contains_a_machine_path() {
     hold(tracked().iter().flat_map(words::machine_faults).collect());
 }
 
@@ -123,7 +123,7 @@ fn every_op_folder_is_complete() {
 }
 
 #[test]
-fn compiled_kernels_are_those_of_the_sources() {
+fn compiled_kernels_match_sources() {
     hold(ptx::faults(&tracked()));
 }
 
@@ -133,7 +133,7 @@ fn every_kernel_has_its_header() {
 }
 
 #[test]
-fn a_letter_has_one_meaning() {
+fn shape_letter_has_one_meaning() {
     hold(cuda::glossary_faults(&tracked()));
 }
 
@@ -158,12 +158,12 @@ fn documents_name_paths_that_exist() {
 }
 
 #[test]
-fn every_invariant_names_its_test() {
+fn every_invariant_names_an_existing_test() {
     hold(docs::invariant_faults(&tracked()));
 }
 
 #[test]
-fn the_changelog_begins_with_this_version() {
+fn changelog_starts_with_current_version() {
     let log = tracked().into_iter().find(|file| file.path == "CHANGELOG.md").expect("a changelog");
     let mut headings = log.text.lines().filter_map(|line| line.strip_prefix("## "));
     let newest = headings.find(|heading| *heading != "[Unreleased]").expect("a version");

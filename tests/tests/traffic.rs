@@ -112,7 +112,7 @@ fn launches(op: &OpRef, inputs: &[HostTensor], multiprocessors: usize) -> Vec<Co
 
 /// Every kernel requests no more than recorded; if it requests less, the record must be updated.
 #[test]
-fn products_ask_no_more_of_memory_than_is_recorded() {
+fn gemm_memory_traffic_is_not_above_record() {
     // Large tiles, small ones, and small ones with split-k.
     let settings = [(128, 1), (64, 1), (128, 108)];
     let of_setting = |(channels, multiprocessors)| {

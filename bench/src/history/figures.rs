@@ -79,7 +79,7 @@ fn fault(line: &str, strict: bool, known: &BTreeMap<String, f64>) -> Option<Stri
 }
 
 #[test]
-fn figures_of_documents_equal_the_history() {
+fn document_figures_match_history() {
     let known = history();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut faults = vec![];

@@ -53,7 +53,7 @@ mod tests {
     use super::Ceilings;
 
     #[test]
-    fn measured_ceilings_come_first() {
+    fn measured_ceilings_take_precedence() {
         let folder = std::env::temp_dir().join(format!("ceilings-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
         let file = folder.join("c.json");

@@ -180,7 +180,7 @@ mod tests {
 
     /// R50-FPN's layers as in its paper and torchvision, counted by hand.
     #[test]
-    fn the_shapes_of_r50_are_those_of_its_layers() {
+    fn r50_gemm_shapes_match_its_layers() {
         let set = ["train.batch_size=12".to_string()];
         let config = Config::load("torchvision_r50", &set).expect("the preset loads");
         let padded = PaddedShape { height: 800, width: 1344 };

@@ -35,7 +35,7 @@ const GIGABYTES: f64 = 3.4;
 const KERNELS: usize = 343;
 
 #[test]
-fn the_step_keeps_to_its_work() {
+fn step_flops_bytes_and_kernels_match_record() {
     let step = step(&Gpu::h100(), Case::Expected, PaddedShape { height: 800, width: 1088 });
     let of_image = |value: f64, unit: f64| value / unit / IMAGES as f64;
     let tflop = of_image(step.sum(|node| node.flops), 1e12);
@@ -47,7 +47,7 @@ fn the_step_keeps_to_its_work() {
 
 /// No node is faster than the data sheet, none uses more than 92 % of its bandwidth, even at best.
 #[test]
-fn no_node_beats_its_floor() {
+fn no_node_estimate_is_below_its_bound() {
     for gpu in Gpu::NAMES.map(|name| Gpu::named(name).expect(name)) {
         let peak = Peak::of(&gpu.name).expect("a sheet");
         let step = step(&gpu, Case::Fast, FULL);
@@ -80,7 +80,7 @@ fn accuracies_add_two_launches() {
 /// Kernel, grid and stream of each launch of every preset, as a digest by preset and GPU: detects a
 /// cost model that selects other plans.
 #[test]
-fn every_product_keeps_its_plan() {
+fn every_gemm_matches_recorded_plan() {
     let mut found = String::new();
     for preset in configs::preset_names() {
         let config = Config::load(preset, &[]).expect("a preset");
@@ -106,7 +106,7 @@ fn every_product_keeps_its_plan() {
 /// The all-reduces of many GPUs run one after another, before the update; slower networks only
 /// increase the time.
 #[test]
-fn steps_of_many_gpus_wait_for_their_all_reduces() {
+fn multi_gpu_step_waits_for_all_reduce() {
     let config = Config::load("mlperf_r50", &[]).expect("a preset");
     let small = PaddedShape { height: 256, width: 320 };
     let of = |gpus| Model::new(&config, gpus, 1, small, &Gpu::a100()).expect("a model");
@@ -143,7 +143,7 @@ fn row(preset: &str) -> String {
 }
 
 #[test]
-fn the_table_of_models_is_that_of_the_plan() {
+fn model_table_in_docs_matches_plan() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/models.md");
     let page = std::fs::read_to_string(&path).expect("a page");
     let (_, costs) = page.split_once("## Cost\n").expect("a section of costs");

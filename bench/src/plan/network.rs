@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_reduces_match_hand_computed_times() {
+    fn all_reduce_time_matches_hand_computed_values() {
         let network = Network { gb_per_s: 200.0, hop_us: 2.0 };
         let takes = |gpus: usize, bytes: usize, ms: f64| {
             let found = network.all_reduce_ms(gpus, bytes);

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_run_beside_each_other_as_far_as_the_gpu_goes() {
+    fn streams_overlap_until_gpu_is_full() {
         let end = |shares: [f64; 2]| {
             let tasks = [task(0, 4.0, shares[0], &[]), task(1, 2.0, shares[1], &[])];
             simulate(&tasks).iter().map(|span| span.end).fold(0.0, f64::max)
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_collective_keeps_its_speed() {
+    fn overlapped_collective_keeps_its_speed() {
         let mut tasks = [task(0, 3.0, 1.0, &[]), task(1, 2.0, 0.25, &[])];
         tasks[1].keeps = true;
         let spans = simulate(&tasks);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_and_stream_order_hold() {
+    fn timeline_respects_waits_and_stream_order() {
         let tasks = [
             task(0, 1.0, 0.1, &[2]),
             task(0, 1.0, 0.1, &[]),
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "wait for each other")]
-    fn a_circle_is_our_mistake() {
+    fn circular_wait_panics() {
         simulate(&[task(0, 1.0, 1.0, &[1]), task(1, 1.0, 1.0, &[0])]);
     }
 }

@@ -44,7 +44,7 @@ mod tests {
     use super::name;
 
     #[test]
-    fn formats_are_told_by_their_bytes() {
+    fn format_is_detected_by_leading_bytes() {
         let files: [(&[u8], Option<&str>); 11] = [
             (b"RIFF\x1a\0\0\0WEBPVP8L", Some("WebP")),
             (b"RIFF\x1a\0\0\0WAVEfmt ", None),

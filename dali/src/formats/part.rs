@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ellipses_by_columns_equal_ellipses_by_pixels() {
+    fn ellipse_columns_match_per_pixel_test() {
         let radii = [[3.0, 2.0], [0.4, 7.0], [5.5, 5.5], [9.0, -0.6], [0.0, 3.0], [1e-200, 4.0]];
         // Not on pixel edges, where rounding decides.
         let centres = [[6.1, 5.7], [5.4, 4.6], [-1.3, 12.1], [11.0, 0.2], [40.0, 5.0]];

@@ -241,7 +241,7 @@ mod tests {
     use super::{by_value, drawn, voc_index};
 
     #[test]
-    fn colours_of_voc_are_its_indices() {
+    fn voc_colours_map_to_class_indices() {
         let colours = [[0, 0, 0], [128, 0, 0], [0, 128, 0], [128, 128, 0], [0, 0, 128], [64, 0, 0]];
         assert_eq!(colours.map(|rgb| voc_index(rgb).expect("of the palette")), [0, 1, 2, 3, 4, 8]);
         assert_eq!(
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn interpolated_masks_are_rejected_and_small_objects_accepted() {
+    fn interpolated_mask_is_rejected_and_small_object_accepted() {
         let of = |value: &dyn Fn(f64, f64) -> f64| -> Vec<u32> {
             (0..48 * 48).map(|i| value(f64::from(i % 48), f64::from(i / 48)) as u32).collect()
         };
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_go_down_the_columns() {
+    fn rle_runs_are_column_major() {
         let all = [-1.0, -1.0, 9.0, 9.0];
         assert_eq!(drawn([2, 3], all, |x, _| x > 1.0 && x < 2.0).counts, [2, 2, 2]);
         assert_eq!(drawn([2, 2], all, |_, _| true).counts, [0, 4]);

@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn each_image_once_an_epoch_in_a_shape_that_holds_it() {
+    fn epoch_has_each_image_once_in_a_shape_that_fits() {
         for (sizes, k, batch_size) in random_sets() {
             let shapes = choose_shapes(&sizes, k, 16);
             let order =
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_come_from_the_step_alone() {
+    fn batch_depends_only_on_step() {
         for (sizes, k, batch_size) in random_sets().take(30) {
             let shapes = choose_shapes(&sizes, k, 16);
             let new = || Order::new(&sizes, &shapes, batch_size, 11, &[]).expect("sound");
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn epochs_and_seeds_differ() {
+    fn order_differs_by_epoch_and_seed() {
         let sizes: Vec<(u32, u32)> = (0..200).map(|i| (64, 64 + i % 60)).collect();
         let shapes = choose_shapes(&sizes, 2, 32);
         let images = |seed, e| {
@@ -386,7 +386,7 @@ mod tests {
 
     /// Consecutive epochs have different left-over images.
     #[test]
-    fn who_is_left_over_changes() {
+    fn leftover_images_change_every_epoch() {
         let sizes: Vec<(u32, u32)> = (0..90).map(|i| (64, if i < 45 { 64 } else { 96 })).collect();
         let shapes = choose_shapes(&sizes, 2, 32);
         let order = Order::new(&sizes, &shapes, 8, 0, &[]).expect("sound");
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn positions_are_spread_evenly() {
+    fn repeated_images_are_spread_evenly() {
         let sizes = vec![(32, 32); 16];
         let shapes = choose_shapes(&sizes, 1, 32);
         let order = Order::new(&sizes, &shapes, 1, 5, &[]).expect("sound");
@@ -417,7 +417,7 @@ mod tests {
     /// Every epoch has the same length; an image has its integer copies in each, and on average its
     /// fraction of one more.
     #[test]
-    fn images_come_as_often_as_they_are_to() {
+    fn repeat_counts_are_respected() {
         for (sizes, k, batch_size) in random_sets().take(20) {
             let shapes = choose_shapes(&sizes, k, 16);
             let repeats: Vec<f64> = (0..sizes.len()).map(|i| [1.0, 1.3, 2.5, 3.0][i % 4]).collect();
@@ -451,7 +451,7 @@ mod tests {
 
     /// Sizes per epoch by hash, bounded by the last shape of each orientation.
     #[test]
-    fn epochs_of_drawn_sizes_are_of_one_length() {
+    fn random_size_epochs_have_equal_length() {
         for (sources, k, batch_size) in random_sets().take(30) {
             let size = |epoch: u64, image: usize, copy: u32| {
                 let word = mix(mix(epoch ^ mix(image as u64)) ^ u64::from(copy));
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn images_that_come_once_come_in_the_order_of_old() {
+    fn unrepeated_images_keep_earlier_order() {
         let sizes: Vec<(u32, u32)> = (0..90).map(|i| (64, 64 + i)).collect();
         let shapes = choose_shapes(&sizes, 3, 32);
         let plain = Order::new(&sizes, &shapes, 8, 5, &[]).expect("sound");
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn invalid_batch_options_are_rejected() {
         let shape = [PaddedShape { height: 32, width: 64 }];
         let error = |sizes: &[(u32, u32)], batch| {
             Order::new(sizes, &shape, batch, 0, &[]).expect_err("refused").to_string()

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn coco_sizes_under_both_rules() {
+    fn coco_sizes_match_both_resize_rules() {
         use ResizeRounding::{FloorScale, HalfEven, HalfUp};
         // (height, width) -> torchvision, maskrcnn-benchmark, detectron2, all at 800/1333.
         let cases = [
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn slivers_keep_a_pixel() {
+    fn thin_image_keeps_at_least_one_pixel() {
         assert_eq!(resized_size(1, 5000, 800, 1333, ResizeRounding::FloorScale), (1, 1333));
         assert!(resized_size(1, 5000, 800, 1333, ResizeRounding::HalfEven).0 >= 1);
         assert_eq!(resized_size(1, 5000, 800, 1333, ResizeRounding::HalfUp), (1, 1333));

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shape_is_two_numbers() {
+    fn shape_parses_as_two_numbers() {
         let shape = |text: &str| text.parse::<PaddedShape>().map(|p| (p.height, p.width));
         assert_eq!(shape("800x1344"), Ok((800, 1344)));
         for wrong in ["800", "800x", "x800", "0x800", "800x1344x3", "-1x800"] {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn one_shape_an_orientation_is_the_largest() {
+    fn single_shape_per_orientation_is_the_largest() {
         let sizes = [(800, 1066), (800, 1199), (666, 1333), (1066, 800), (800, 800)];
         let shapes = choose_shapes(&sizes, 1, 32);
         assert_eq!(shapes, [shape(800, 1344), shape(1088, 800)]);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drawn_case() {
+    fn random_sizes_fit_chosen_shapes() {
         // Nine images of 64x64 and one of 64x320: these are the two shapes.
         let mut sizes = vec![(64, 64); 9];
         sizes.push((64, 320));
@@ -196,7 +196,7 @@ mod tests {
 
     /// Brute force over every choice of long sides.
     #[test]
-    fn no_other_choice_wastes_less() {
+    fn chosen_shapes_minimise_padding() {
         let mut state = 1_u64;
         let mut random = |n: u32| {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);

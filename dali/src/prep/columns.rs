@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_read_by_key_and_a_list_that_does_not_fit_is_named() {
+    fn column_is_read_by_key_and_wrong_length_is_reported() {
         let file = |tips: &str| {
             let rest = r#""image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4]"#;
             format!(

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_skeleton_is_counted_from_0_and_stays_among_the_keypoints() {
+    fn skeleton_indices_start_at_0_and_are_in_range() {
         assert_eq!(skeleton(&[[1, 2], [3, 2], [4, 1]], 3), [[0, 1], [2, 1]]);
         assert_eq!(skeleton(&[[0, 1], [2, 1], [u32::MAX, 1]], 3), [[0, 1], [2, 1]]);
         assert!(skeleton(&[], 3).is_empty());

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_shape_is_the_longest_and_counts_its_padding() {
+    fn single_shape_covers_all_and_counts_padding() {
         // 400x400 becomes 800x800; 300x500 becomes 799x1333 (floor), padded to 1344.
         let plans = plans(&[(400, 400), (300, 500)], 800, 1333);
         assert_eq!(plans.len(), 2);
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn no_images_no_plans() {
+    fn no_images_give_no_padding_plans() {
         assert!(plans(&[], 800, 1333).is_empty());
     }
 }

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn left_and_right_change_places_in_any_spelling() {
+    fn left_and_right_keypoints_pair_in_any_spelling() {
         for pair in [
             ["left_eye", "right_eye"],
             ["LeftEye", "RightEye"],
@@ -188,14 +188,14 @@ mod tests {
     }
 
     #[test]
-    fn a_keypoint_without_a_partner_stays() {
+    fn unpaired_keypoint_keeps_its_position() {
         let names = ["nose", "left_eye", "left_ear", "rear", "real", "", "right_ear", "left_ear"];
         assert_eq!(mirrored(&names), [0, 1, 6, 3, 4, 5, 2, 7]);
         assert!(mirrored(&[]).is_empty());
     }
 
     #[test]
-    fn given_pairs_replace_those_of_the_names() {
+    fn configured_pairs_override_names() {
         let known = |names: &str| Keypoints {
             names: names.split(' ').map(String::from).collect(),
             skeleton: vec![],
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn people_mirror_as_in_detectron2() {
+    fn person_flip_matches_detectron2() {
         let names = [
             "nose",
             "left_eye",

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mix_is_splitmix64() {
+    fn mix_matches_splitmix64() {
         // First outputs for state 1234567, from the reference implementation.
         let mut rng = Rng { state: 1_234_567 };
         assert_eq!(rng.next(), 6_457_827_717_110_365_317);
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn near_normal_has_mean_zero_and_deviation_one() {
+    fn near_normal_has_zero_mean_and_unit_variance() {
         let mut rng = Rng::new(1, 2, 3);
         let draws: Vec<f64> = (0..100_000).map(|_| f64::from(rng.near_normal())).collect();
         let mean = draws.iter().sum::<f64>() / draws.len() as f64;
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_differ() {
+    fn rng_streams_differ() {
         let first = |seed, image, attempt| Rng::new(seed, image, attempt).next();
         let all = [first(0, 0, 0), first(0, 0, 1), first(0, 1, 0), first(1, 0, 0)];
         for (i, a) in all.iter().enumerate() {

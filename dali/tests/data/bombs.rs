@@ -35,7 +35,7 @@ fn jpeg_of(width: u16, height: u16) -> Vec<u8> {
 }
 
 #[test]
-fn sizes_are_bounded_before_memory_is_taken() {
+fn image_size_is_checked_before_allocation() {
     for bytes in [png_of(100_000, 100_000), png_of(u32::MAX >> 1, 9), jpeg_of(65_535, 65_535)] {
         let fault = decode::probe(&bytes).unwrap_err();
         assert!(matches!(fault, DecodeFault::Pixels { max: MAX_PIXELS, .. }), "{fault}");
@@ -57,7 +57,7 @@ fn sizes_are_bounded_before_memory_is_taken() {
 }
 
 #[test]
-fn names_stay_inside_the_images_folder() {
+fn file_names_cannot_leave_images_folder() {
     for name in ["/etc/passwd", "../secret.jpg", "a/../../secret.jpg", ""] {
         let mut fixture = Fixture::new();
         fixture.json["images"][0]["file_name"] = name.into();
@@ -72,7 +72,7 @@ fn names_stay_inside_the_images_folder() {
 }
 
 #[test]
-fn only_regular_files_are_read() {
+fn special_files_are_not_read() {
     let refused = |make: &dyn Fn(&std::path::Path)| {
         let mut fixture = Fixture::new();
         fixture.json["images"][0]["file_name"] = "odd.jpg".into();
@@ -93,7 +93,7 @@ fn only_regular_files_are_read() {
 
 /// Every number of the file, replaced by each of the values: a store or a one-line error.
 #[test]
-fn numbers_of_any_size_are_stored_or_refused() {
+fn extreme_numbers_are_stored_or_rejected() {
     let values = [
         json!(-1),
         json!(u64::from(u32::MAX)),

@@ -44,7 +44,7 @@ fn prep(
 }
 
 #[test]
-fn train_counts_and_pixels() {
+fn coco_open_train_counts_and_pixels_match() {
     let Some(coco) = data("coco-open") else { return };
     let dir = tempfile::tempdir().unwrap();
     let (report, store) = prep(&coco, "train", &dir.path().join("jpeg"), |_| ());
@@ -73,7 +73,7 @@ fn train_counts_and_pixels() {
 }
 
 #[test]
-fn val_counts_and_empty_images() {
+fn coco_open_val_counts_and_empty_images_match() {
     let Some(coco) = data("coco-open") else { return };
     let dir = tempfile::tempdir().unwrap();
     let (report, _) = prep(&coco, "val", &dir.path().join("keep"), |_| ());

@@ -45,7 +45,7 @@ struct Stored {
 }
 
 #[test]
-fn every_format_gives_the_recorded_objects() {
+fn every_format_yields_recorded_objects() {
     let Some(root) = crate::coco_open::data("formats") else { return };
     let text = std::fs::read_to_string(root.join("expected.json")).unwrap();
     let expected: Value = serde_json::from_str(&text).unwrap();

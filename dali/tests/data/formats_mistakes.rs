@@ -122,7 +122,7 @@ fn check_unreadable(sound: &Sound, files: &[&str]) {
 }
 
 #[test]
-fn mistakes_in_yolo_are_sentences() {
+fn invalid_yolo_prints_one_line_error() {
     let write = |set: &Path| {
         put(set, "data.yaml", "path: .\ntrain: images/train\nval: images/val\nnames: [ant, bee]\n");
         picture(set, "images/train/a.jpg");
@@ -182,7 +182,7 @@ fn mistakes_in_yolo_are_sentences() {
 /// Folders of Label Studio's YOLO and VOC and of CVAT's YOLO 1.1, in the form written by those
 /// tools.
 #[test]
-fn folders_of_tools_that_write_no_yaml_are_read() {
+fn yolo_folder_without_yaml_is_read() {
     let place = tempfile::tempdir().unwrap();
     let read = |set: &Path, split: Option<&str>| {
         let request = Request { masks: Masks::Optional, ..request(set, split) };
@@ -234,7 +234,7 @@ fn values(first: u8, second: u8) -> Vec<u8> {
 }
 
 #[test]
-fn mistakes_in_labelme_are_sentences() {
+fn invalid_labelme_prints_one_line_error() {
     let write = |set: &Path| {
         picture(set, "a.jpg");
         let mask = STANDARD.encode(values(1, 1));
@@ -289,7 +289,7 @@ fn mistakes_in_labelme_are_sentences() {
 }
 
 #[test]
-fn mistakes_in_cvat_are_sentences() {
+fn invalid_cvat_prints_one_line_error() {
     let write = |set: &Path| {
         picture(set, "images/a.jpg");
         let text = r#"<annotations><meta><task><labels>
@@ -353,7 +353,7 @@ fn write_voc(set: &Path) {
 }
 
 #[test]
-fn mistakes_in_voc_are_sentences() {
+fn invalid_voc_prints_one_line_error() {
     let a = "Annotations/a.xml";
     let mask = "SegmentationObject/a.png";
     let sound = Sound { format: "voc", split: Some("train"), write: write_voc };
@@ -405,7 +405,7 @@ fn mistakes_in_voc_are_sentences() {
 }
 
 #[test]
-fn mistakes_in_masks_are_sentences() {
+fn invalid_mask_folder_prints_one_line_error() {
     let write = |set: &Path| {
         picture(set, "images/a.jpg");
         picture(set, "images/b.jpg");
@@ -469,7 +469,7 @@ fn mistakes_in_masks_are_sentences() {
 }
 
 #[test]
-fn mistakes_in_folders_of_coco_are_sentences() {
+fn invalid_coco_folder_prints_one_line_error() {
     let write = |set: &Path| {
         picture(set, "images/a.jpg");
         let text = r#"{"images": [{"id": 7, "file_name": "a.jpg", "width": 20, "height": 10}],
@@ -511,7 +511,7 @@ fn mistakes_in_folders_of_coco_are_sentences() {
 }
 
 #[test]
-fn lvis_takes_files_from_addresses() {
+fn lvis_file_names_come_from_urls() {
     let place = tempfile::tempdir().unwrap();
     let set = place.path().join("set");
     picture(&set, "train2017/a.jpg");
@@ -530,7 +530,7 @@ fn lvis_takes_files_from_addresses() {
 }
 
 #[test]
-fn folders_of_no_format_or_of_two_are_refused() {
+fn folder_of_no_or_two_formats_is_rejected() {
     let place = tempfile::tempdir().unwrap();
     let set = place.path().join("set");
     let read = || formats::read(&Request::new(&set)).unwrap_err().to_string();

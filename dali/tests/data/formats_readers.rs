@@ -7,7 +7,7 @@ use dali::formats::{self, Request};
 use crate::formats_mistakes::{picture, put, request};
 
 #[test]
-fn yolo_splits_that_share_images_are_reported_and_key_points_left_out() {
+fn yolo_shared_split_images_are_reported_and_keypoints_ignored() {
     let place = tempfile::tempdir().unwrap();
     let set = place.path();
     for part in ["train", "val"] {
@@ -36,7 +36,7 @@ fn yolo_splits_that_share_images_are_reported_and_key_points_left_out() {
 }
 
 #[test]
-fn words_of_another_format_do_not_change_the_format() {
+fn foreign_keywords_do_not_change_detected_format() {
     let coco = r#"{"info": {"description": "\"shapes\":", "neg_category_ids": 0},
         "categories": [{"id": 1, "name": "file_name", "supercategory": "imagePath"}],
         "images": [{"id": 1, "height": 10, "width": 20, "file_name": "a.jpg"}],

@@ -35,7 +35,7 @@ pub(crate) fn prepared() -> Fixture {
 }
 
 #[test]
-fn keypoints_reach_the_store() {
+fn prep_stores_keypoints() {
     let fixture = unprepared();
     let (report, store) = fixture.made();
     assert_eq!((report.num_keypoints, report.num_with_keypoints), (3, 1), "{report}");
@@ -56,7 +56,7 @@ fn keypoints_reach_the_store() {
 }
 
 #[test]
-fn a_store_without_keypoints_is_as_before() {
+fn store_without_keypoints_is_unchanged() {
     let plain = Fixture::prepared();
     let header = std::fs::read_to_string(plain.stored("header.json")).unwrap();
     assert!(!header.contains("keypoints"), "{header}");
@@ -84,7 +84,7 @@ fn a_store_without_keypoints_is_as_before() {
 }
 
 #[test]
-fn broken_lists_are_told_and_stored_as_none() {
+fn invalid_keypoint_list_is_reported_and_not_stored() {
     let mut fixture = unprepared();
     for (id, list) in (200..).zip([
         json!([1, 1, 2]),
@@ -113,7 +113,7 @@ fn broken_lists_are_told_and_stored_as_none() {
 }
 
 #[test]
-fn categories_that_name_different_keypoints_or_too_many_leave_them_out() {
+fn categories_with_differing_keypoints_store_none() {
     let cases: [(Alter, &str); 2] = [
         (
             |categories| categories[0]["keypoints"][2] = "tail".into(),
@@ -146,7 +146,7 @@ fn categories_that_name_different_keypoints_or_too_many_leave_them_out() {
 
 /// With valid checksums: a value, a length, a count, names.
 #[test]
-fn keypoints_that_were_changed_are_found() {
+fn verify_detects_changed_keypoints() {
     let altered = |alter: &dyn Fn(&mut Vec<u8>), said: &str| {
         let fixture = prepared();
         rewrite(&fixture.stored("keypoints.bin"), alter);
@@ -179,7 +179,7 @@ fn keypoints_that_were_changed_are_found() {
 }
 
 #[test]
-fn stores_of_the_same_keypoints_are_joined() {
+fn stores_with_equal_keypoints_are_joined() {
     let mut other = unprepared();
     other.json["categories"][0]["skeleton"] = json!([]);
     other.prep().unwrap();
@@ -210,7 +210,7 @@ fn stores_of_the_same_keypoints_are_joined() {
 }
 
 #[test]
-fn keypoints_in_another_order_are_matched_by_name() {
+fn reordered_keypoints_are_matched_by_name() {
     let mut reversed = unprepared();
     for category in reversed.json["categories"].as_array_mut().unwrap() {
         category["keypoints"].as_array_mut().unwrap().reverse();
@@ -242,7 +242,7 @@ fn keypoints_in_another_order_are_matched_by_name() {
 
 /// A store of an older version has a different key only if the file has keypoints.
 #[test]
-fn keys_of_files_without_keypoints_are_what_they_were() {
+fn file_without_keypoints_keeps_its_source_key() {
     let key = |fixture: &Fixture| {
         std::fs::write(fixture.annotations_path(), fixture.json.to_string()).unwrap();
         source_key(&fixture.options()).unwrap()
@@ -265,7 +265,7 @@ fn keys_of_files_without_keypoints_are_what_they_were() {
 
 /// A data set of another format has the same key as before keypoints were added.
 #[test]
-fn data_sets_print_as_before_where_they_have_no_keypoints() {
+fn data_set_without_keypoints_prints_unchanged_summary() {
     let object: coco::Annotation =
         serde_json::from_str(r#"{"id": 1, "image_id": 2, "category_id": 3}"#).unwrap();
     let printed = "Annotation { id: 1, image_id: 2, category_id: 3, bbox: None, area: None, \
@@ -282,7 +282,7 @@ fn data_sets_print_as_before_where_they_have_no_keypoints() {
 }
 
 #[test]
-fn a_folder_of_people_alone_is_read() {
+fn person_only_folder_is_read() {
     let mut fixture = unprepared();
     let folder = fixture.dir.path().to_path_buf();
     let write = |name: &str, text: &str| put(&folder, &format!("annotations/{name}"), text);
@@ -304,7 +304,7 @@ fn a_folder_of_people_alone_is_read() {
 
 /// detectron2 adds 0.5 to each coordinate when it reads a file; the store keeps the file's values.
 #[test]
-fn keypoints_are_those_that_detectron2_reads() {
+fn keypoints_match_detectron2_reader() {
     let path = "golden/d2_load_coco_json.json";
     let Some(path) = crate::coco_open::shared("ONEGRAPH_GOLDEN", path) else { return };
     let mut golden: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();

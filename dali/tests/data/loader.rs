@@ -68,7 +68,7 @@ fn ints<'a>(slot: &'a Slot, name: &str) -> &'a [i32] {
 }
 
 #[test]
-fn a_slot_holds_the_batch_in_the_stated_layout() {
+fn slot_holds_batch_in_declared_layout() {
     let store = prepared();
     let capacities = store.contents().capacities;
     let expected = Capacities { pixels: 256, objects: 3, parts: 4, coords: 20, runs: 5 };
@@ -105,7 +105,7 @@ fn a_slot_holds_the_batch_in_the_stated_layout() {
 }
 
 #[test]
-fn nothing_of_an_earlier_batch_stays() {
+fn slot_keeps_nothing_of_earlier_batch() {
     let store = prepared();
     let layout = layout(2, store.contents().capacities);
     let mut used = Slot::plain(layout.clone());
@@ -125,7 +125,7 @@ fn nothing_of_an_earlier_batch_stays() {
 
 /// A further array: a row of the layout, and the line that fills it.
 #[test]
-fn a_new_array_is_filled_by_the_caller() {
+fn custom_array_is_filled_by_caller() {
     let store = Arc::new(prepared());
     let mut all = arrays(store.contents().capacities);
     all.insert(3, Array { clear: Clear::Ones, ..array("areas", Element::I32, &[1]) });
@@ -147,7 +147,7 @@ fn a_new_array_is_filled_by_the_caller() {
 }
 
 #[test]
-fn too_small_a_slot_is_refused_by_name() {
+fn too_small_slot_is_rejected_by_name() {
     let store = prepared();
     let whole = store.contents().capacities;
     let error = |capacities: Capacities, indices: &[usize]| {
@@ -165,7 +165,7 @@ fn too_small_a_slot_is_refused_by_name() {
 }
 
 #[test]
-fn a_layout_that_cannot_be_filled_is_refused_in_one_sentence() {
+fn unfillable_layout_is_rejected_with_one_line_error() {
     let store = Arc::new(prepared());
     let error = |change: &dyn Fn(&mut Vec<Array>)| {
         let mut all = arrays(store.contents().capacities);
@@ -191,7 +191,7 @@ fn a_layout_that_cannot_be_filled_is_refused_in_one_sentence() {
 }
 
 #[test]
-fn the_loader_gives_all_batches_in_order_and_then_none() {
+fn loader_yields_all_batches_in_order_then_none() {
     let store = Arc::new(prepared());
     let layout = layout(2, store.contents().capacities);
     let batches: Vec<Batch> = (0..20)
@@ -222,7 +222,7 @@ fn the_loader_gives_all_batches_in_order_and_then_none() {
 }
 
 #[test]
-fn the_loader_ends_early_refuses_to_hang_and_reports_errors() {
+fn loader_stops_early_without_hanging_and_reports_errors() {
     let store = Arc::new(prepared());
     let layout = layout(1, store.contents().capacities);
     let batch = |idx| Batch { indices: vec![idx], epoch: 0, copies: vec![] };

@@ -17,7 +17,7 @@ fn lock_file(fixture: &Fixture) -> std::path::PathBuf {
 }
 
 #[test]
-fn a_lock_is_held_once_and_names_its_owner() {
+fn lock_is_exclusive_and_names_its_owner() {
     let (_dir, path) = run_lock();
     assert_eq!(Lock::owner(&path).unwrap(), None);
     let lock = Lock::take(&path).unwrap();
@@ -34,7 +34,7 @@ fn a_lock_is_held_once_and_names_its_owner() {
 }
 
 #[test]
-fn a_waiting_process_gets_the_lock_once_it_is_free() {
+fn waiting_process_acquires_released_lock() {
     let (_dir, path) = run_lock();
     let held = std::sync::Mutex::new(Some(Lock::take(&path).unwrap()));
     let mut pauses = 0;
@@ -50,7 +50,7 @@ fn a_waiting_process_gets_the_lock_once_it_is_free() {
 }
 
 #[test]
-fn a_lock_of_another_host_counts_until_a_person_removes_it() {
+fn lock_from_another_host_stays_valid_until_deleted() {
     let (_dir, path) = run_lock();
     let far = r#"{"host":"far","kernel":"of another machine","pid":17,"since":1700000000}"#;
     fs::write(&path, far).unwrap();
@@ -71,7 +71,7 @@ fn a_lock_of_another_host_counts_until_a_person_removes_it() {
 }
 
 #[test]
-fn a_lock_left_on_this_host_is_taken_over_also_after_a_restart() {
+fn stale_local_lock_is_taken_over_after_restart() {
     let (_dir, path) = run_lock();
     let lock = Lock::take(&path).unwrap();
     let mut owner: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -88,7 +88,7 @@ fn a_lock_left_on_this_host_is_taken_over_also_after_a_restart() {
 }
 
 #[test]
-fn what_dead_makers_left_is_swept_and_what_they_moved_aside_returns() {
+fn leftovers_of_killed_prep_are_removed_or_restored() {
     let fixture = Fixture::prepared();
     let beside = |name: &str| fixture.dir.path().join(name);
     // Killed while writing, and between moving the old store aside and the new one in.
@@ -114,7 +114,7 @@ fn what_dead_makers_left_is_swept_and_what_they_moved_aside_returns() {
 }
 
 #[test]
-fn a_file_in_the_place_of_a_lock_is_left_alone() {
+fn foreign_file_at_lock_path_is_kept() {
     let (dir, path) = run_lock();
     let notes = dir.path().join("notes");
     for text in ["mine", "{}"] {
@@ -130,7 +130,7 @@ fn a_file_in_the_place_of_a_lock_is_left_alone() {
 }
 
 #[test]
-fn a_lock_that_somebody_removed_is_taken_again() {
+fn deleted_lock_is_acquired_again() {
     let (_dir, path) = run_lock();
     let lock = Lock::take(&path).unwrap();
     fs::remove_file(&path).unwrap();
@@ -141,7 +141,7 @@ fn a_lock_that_somebody_removed_is_taken_again() {
 }
 
 #[test]
-fn a_strangers_file_in_a_store_is_named_and_stays() {
+fn foreign_file_in_store_is_reported_and_kept() {
     let fixture = Fixture::prepared();
     let notes = fixture.stored("notes.txt");
     fs::write(&notes, "dear").unwrap();

@@ -17,7 +17,7 @@ fn runs(id: u64, crowd: u8, size: [u32; 2], counts: Value) -> Value {
 }
 
 #[test]
-fn all_forms_of_masks_reach_the_store() {
+fn every_mask_encoding_is_stored() {
     let square = [2.0, 1.0, 6.0, 1.0, 6.0, 5.0, 2.0, 5.0];
     let triangle = [10.0, 1.0, 18.0, 1.0, 14.0, 9.0];
     let rings = json!([square, triangle]);
@@ -52,7 +52,7 @@ fn all_forms_of_masks_reach_the_store() {
 }
 
 #[test]
-fn bad_annotations_are_dropped_by_reason() {
+fn invalid_annotations_are_dropped_and_counted_by_reason() {
     let fixture = Fixture::of([
         annotation(1, 999, 3),
         annotation(2, 7, 4),
@@ -93,7 +93,7 @@ fn bad_annotations_are_dropped_by_reason() {
 
 /// Each is a typical mistake of exporters; no box of COCO itself is reported (`coco_open.rs`).
 #[test]
-fn boxes_that_do_not_fit_their_mask_are_told() {
+fn box_that_does_not_match_mask_is_reported() {
     let ring = json!([[12.0, 2.0, 18.0, 2.0, 18.0, 5.0, 12.0, 5.0]]);
     for (name, bbox, segmentation) in [
         ("x1, y1, x2, y2", json!([12.0, 2.0, 18.0, 5.0]), ring.clone()),
@@ -131,7 +131,7 @@ fn boxes_that_do_not_fit_their_mask_are_told() {
 
 /// Fields of an object of 4x4 pixels at (2, 1), the resulting finding, and its stored box.
 #[test]
-fn changes_and_doubts_are_told() {
+fn changed_and_doubtful_values_are_reported() {
     use Finding::{ClippedBox, Copy, FarArea, MadeBox, RemovedRings};
     let own = [2.0, 1.0, 4.0, 4.0];
     let square = json!({"size": [10, 20], "counts": SQUARE_RUNS});
@@ -169,7 +169,7 @@ fn changes_and_doubts_are_told() {
 }
 
 #[test]
-fn a_file_whose_every_annotation_is_dropped_makes_no_store() {
+fn file_with_no_valid_annotation_creates_no_store() {
     let mut fixture = Fixture::new();
     fixture.json["annotations"][0]["bbox"] = json!([1.0, 2.0]);
     fixture.assert_refused(&["annotations.json", "all 1 annotations were dropped", "(id 100)"]);
@@ -180,7 +180,7 @@ fn a_file_whose_every_annotation_is_dropped_makes_no_store() {
 }
 
 #[test]
-fn faults_of_the_file_name_the_entry() {
+fn annotation_error_names_the_entry() {
     let image = json!({"id": 7, "height": 10, "width": 20,
         "coco_url": "http://images.cocodataset.org/train2017/000000391895.jpg"});
     let first = Fixture::new().json["images"][0].clone();
@@ -224,7 +224,7 @@ fn faults_of_the_file_name_the_entry() {
 }
 
 #[test]
-fn json_that_is_cut_off_is_named() {
+fn truncated_json_is_reported() {
     let fixture = Fixture::new();
     let text = fixture.json.to_string();
     std::fs::write(fixture.annotations_path(), &text[..text.len() / 2]).unwrap();
@@ -241,7 +241,7 @@ fn json_that_is_cut_off_is_named() {
 /// With `--boxes` only the box matters: an outline that is empty or broken is omitted, and a
 /// rotated rectangle without an outline gets its bounding box.
 #[test]
-fn boxes_are_kept_without_their_outlines_and_turned() {
+fn boxes_option_keeps_and_rotates_boxes_without_outline() {
     let good = annotation(1, 7, 3)["segmentation"].clone();
     for (outline, degrees, finding) in [
         (good, 45, None),
@@ -267,7 +267,7 @@ fn boxes_are_kept_without_their_outlines_and_turned() {
 }
 
 #[test]
-fn objects_that_are_all_crowds_are_told() {
+fn crowd_only_data_is_reported() {
     for crowd in [1, 0] {
         let mut fixture = Fixture::new();
         fixture.json["annotations"][0]["iscrowd"] = json!(crowd);
@@ -279,7 +279,7 @@ fn objects_that_are_all_crowds_are_told() {
 /// A category without objects that groups all others is omitted, such as Roboflow's for the
 /// project.
 #[test]
-fn root_category_is_left_out_only_without_objects() {
+fn root_category_is_dropped_only_if_unused() {
     for (list, want) in [
         (&[(0, "red", "none"), (1, "red", "red"), (90, "blue", "red")][..], &["red", "blue"][..]),
         (&[(90, "project", "none"), (91, "red", "project")], &["project", "red"]),

@@ -69,7 +69,7 @@ fn png_with_exif(exif: &[u8], is_before: bool) -> Vec<u8> {
 }
 
 #[test]
-fn jpeg_keeps_its_bytes_and_decodes_close_to_the_original() {
+fn stored_jpeg_keeps_its_bytes_and_decodes_closely() {
     let fixture = Fixture::new();
     let (_, store) = fixture.made();
     assert_eq!(store.image(0).encoding, PixelEncoding::Jpeg);
@@ -79,7 +79,7 @@ fn jpeg_keeps_its_bytes_and_decodes_close_to_the_original() {
 }
 
 #[test]
-fn grey_and_progressive_jpeg_become_rgb() {
+fn grey_and_progressive_jpeg_decode_to_rgb() {
     let grey: Vec<u8> = (0..200).map(|at| 30 + at as u8).collect();
     let grey_jpeg = jpeg(&grey, 20, 10, ColorType::Luma);
     for (pixel, &expected) in stored(&grey_jpeg).chunks(3).zip(&grey) {
@@ -90,7 +90,7 @@ fn grey_and_progressive_jpeg_become_rgb() {
 }
 
 #[test]
-fn png_of_any_kind_is_stored_raw_and_exact() {
+fn every_png_type_is_stored_losslessly() {
     let values = gradient(20, 10);
     let grey = GrayImage::from_fn(20, 10, |x, y| Luma([(x * 7 + y) as u8]));
     let grey_rgb: Vec<u8> = grey.as_raw().iter().flat_map(|&value| [value; 3]).collect();
@@ -109,7 +109,7 @@ fn png_of_any_kind_is_stored_raw_and_exact() {
 }
 
 #[test]
-fn bmp_tiff_and_webp_are_stored_and_other_colours_are_named() {
+fn bmp_tiff_and_webp_are_stored_and_odd_colour_types_reported() {
     let encoded = |picture: DynamicImage, format| {
         let mut bytes = std::io::Cursor::new(Vec::new());
         picture.write_to(&mut bytes, format).unwrap();
@@ -141,7 +141,7 @@ fn bmp_tiff_and_webp_are_stored_and_other_colours_are_named() {
 }
 
 #[test]
-fn cmyk_jpegs_become_rgb() {
+fn cmyk_jpeg_decodes_to_rgb() {
     let inks: Vec<u8> =
         gradient(20, 10).chunks(3).flat_map(|rgb| [rgb[0], 40, rgb[2], 90]).collect();
     let light = |ink: u8, black: u8| (255 - u32::from(ink)) * (255 - u32::from(black)) / 255;
@@ -156,7 +156,7 @@ fn cmyk_jpegs_become_rgb() {
 }
 
 #[test]
-fn a_jpeg_cut_anywhere_is_truncated() {
+fn jpeg_cut_at_any_byte_is_rejected_as_truncated() {
     let whole = jpeg(&gradient(20, 10), 20, 10, ColorType::Rgb);
     for len in [3, 20, whole.len() / 2, whole.len() - 30, whole.len() - 2, whole.len() - 1] {
         with_file(&whole[..len]).assert_refused(&[
@@ -169,7 +169,7 @@ fn a_jpeg_cut_anywhere_is_truncated() {
 }
 
 #[test]
-fn corrupt_files_are_named_and_never_panic() {
+fn corrupt_image_is_reported_without_panic() {
     with_file(b"GIF89a and so on").assert_refused(&[
         "image 7",
         "is GIF; onegraph reads JPEG, PNG, BMP, TIFF and WebP: convert it",
@@ -197,7 +197,7 @@ fn corrupt_files_are_named_and_never_panic() {
 }
 
 #[test]
-fn missing_file_and_wrong_size_name_both_sides() {
+fn missing_file_and_wrong_size_report_file_and_annotation() {
     let fixture = Fixture::new();
     std::fs::remove_file(fixture.images().join("a.jpg")).unwrap();
     // `train` also builds stores, but has no such option.
@@ -213,7 +213,7 @@ fn missing_file_and_wrong_size_name_both_sides() {
 
 /// Two entries for one file are usually a mistake, but some sets annotate a picture twice.
 #[test]
-fn entries_that_share_a_file_are_reported() {
+fn entries_sharing_a_file_are_reported() {
     let mut fixture = Fixture::new();
     fixture.add_image(3, "./a.jpg", 20, 10);
     fixture.add_picture(5, "b.jpg", 16, 16);
@@ -310,7 +310,7 @@ fn empty_images_are_kept_or_dropped_and_order_is_by_id() {
 /// Windows separators, another case and another Unicode form match the file if it is the only
 /// candidate; the store has the name of the file.
 #[test]
-fn files_are_found_under_names_that_look_alike() {
+fn file_is_found_by_equivalent_name() {
     let (one, two) = ("caf\u{e9}.jpg", "cafe\u{301}.jpg");
     for (files, name, want) in [
         (&["a.jpg"][..], "a.JPG", Ok("a.jpg")),
@@ -347,7 +347,7 @@ fn files_are_found_under_names_that_look_alike() {
 
 /// 16-bit values that use only the low bits lose levels; 8-bit values lose none.
 #[test]
-fn lost_levels_of_16_bits_are_told_by_file() {
+fn narrow_16_bit_range_is_reported_by_file() {
     for (scale, first, want) in [
         (1000, 1, "1 16-bit images lose levels: a.jpg uses 10 of its 16 bits, so 4 levels"),
         (4095, 1, "1 16-bit images lose levels: a.jpg uses 12 of its 16 bits, so 16 levels"),

@@ -48,7 +48,7 @@ pub(crate) fn open_error(fixture: &Fixture) -> String {
 }
 
 #[test]
-fn a_changed_byte_in_any_file_is_found() {
+fn verify_detects_changed_byte_in_any_file() {
     let index = ["images.bin", "names.bin"];
     for name in ["objects.bin", "parts.bin", "coords.bin", "keypoints.bin"].iter().chain(&index) {
         let fixture = keypoints::prepared();
@@ -74,7 +74,7 @@ fn a_changed_byte_in_any_file_is_found() {
 
 /// Every bit of every byte, one at a time: a decoder would detect few of them.
 #[test]
-fn no_changed_bit_of_the_pixels_is_accepted() {
+fn verify_detects_every_changed_pixel_bit() {
     let fixture = Fixture::prepared();
     let path = fixture.stored("pixels.bin");
     let sound = std::fs::read(&path).unwrap();
@@ -88,7 +88,7 @@ fn no_changed_bit_of_the_pixels_is_accepted() {
 }
 
 #[test]
-fn an_image_of_other_pixels_is_found_whatever_its_size_and_time() {
+fn changed_image_is_found_despite_equal_size_and_time() {
     let fixture = Fixture::prepared();
     let (images, store) = (fixture.images(), fixture.store());
     assert!(store.source_faults(&images).is_empty());
@@ -109,7 +109,7 @@ fn an_image_of_other_pixels_is_found_whatever_its_size_and_time() {
 }
 
 #[test]
-fn a_replaced_image_is_noticed() {
+fn replaced_image_is_reported() {
     let fixture = Fixture::prepared();
     let again = || fixture.run_with(|_| ()).unwrap_err().to_string();
     assert_eq!(fixture.store().changed_source(&fixture.images()), None);
@@ -133,7 +133,7 @@ fn a_replaced_image_is_noticed() {
 }
 
 #[test]
-fn an_annotation_file_is_known_by_what_it_holds() {
+fn annotation_file_is_identified_by_content() {
     let fixture = Fixture::prepared();
     let (path, options) = (fixture.annotations_path(), fixture.options());
     let key = || source_key(&options).unwrap();
@@ -162,7 +162,7 @@ fn cut(path: &Path, len: u64) {
 }
 
 #[test]
-fn a_store_that_is_cut_while_open_is_a_sentence() {
+fn store_truncated_while_open_prints_one_line_error() {
     let fixture = Fixture::prepared();
     let store = fixture.store();
     let path = fixture.stored("pixels.bin");
@@ -172,8 +172,8 @@ fn a_store_that_is_cut_while_open_is_a_sentence() {
 
 /// Runs itself as a child process, since the end of the process is tested.
 #[test]
-fn a_bus_error_is_a_sentence_and_an_exit_code() {
-    const NAME: &str = "store::a_bus_error_is_a_sentence_and_an_exit_code";
+fn bus_error_prints_one_line_error_and_exit_code() {
+    const NAME: &str = "store::bus_error_prints_one_line_error_and_exit_code";
     if std::env::var_os("ONEGRAPH_TEST_CUT").is_some() {
         dali::store::exit_on_bus_errors(4).unwrap();
         let fixture = Fixture::prepared();
@@ -193,7 +193,7 @@ fn a_bus_error_is_a_sentence_and_an_exit_code() {
 }
 
 #[test]
-fn a_cut_or_missing_file_is_found() {
+fn truncated_or_missing_store_file_is_rejected() {
     let names = ["images", "objects", "parts", "coords", "names", "pixels", "sources", "keypoints"];
     for name in names.map(|name| format!("{name}.bin")) {
         let (fixture, name) = (keypoints::prepared(), name.as_str());
@@ -212,7 +212,7 @@ fn a_cut_or_missing_file_is_found() {
 }
 
 #[test]
-fn a_header_that_lies_is_found() {
+fn wrong_header_is_rejected() {
     let version = ["header.json", "version 9", "reads version 2", "onegraph prep"];
     let cases: [(Alter, &[&str]); 9] = [
         (|header| header["version"] = 9.into(), &version),
@@ -243,7 +243,7 @@ fn a_header_that_lies_is_found() {
 
 /// One edit or one flipped bit at a time: a header that can still be read is unchanged.
 #[test]
-fn a_modified_header_is_refused() {
+fn modified_header_is_rejected() {
     let edits: [Alter; 6] = [
         |header| header["categories"][0]["coco_id"] = 4.into(),
         |header| header["categories"][0]["name"] = "bee".into(),
@@ -273,7 +273,7 @@ fn a_modified_header_is_refused() {
 
 /// With valid checksums, so that only the check of the records can find them.
 #[test]
-fn indices_that_lead_astray_are_found() {
+fn out_of_range_index_is_rejected() {
     let cases: [(&str, usize, &str); 7] = [
         ("images.bin", 8, "pixels.bin"),
         ("images.bin", 24, "names.bin"),
@@ -292,7 +292,7 @@ fn indices_that_lead_astray_are_found() {
 }
 
 #[test]
-fn extent_of_objects_is_read_from_the_index_or_computed() {
+fn object_extent_is_read_from_index_or_computed() {
     let mut fixture = Fixture::new();
     let index = |fixture: &Fixture| Store::open_index(&fixture.store_path()).unwrap().has_extent(0);
     for (side, has_extent) in [(1.0, false), (2.0, true)] {
@@ -309,7 +309,7 @@ fn extent_of_objects_is_read_from_the_index_or_computed() {
 
 /// Only those that an annotation has; an object without the list has NaNs.
 #[test]
-fn columns_are_stored_with_the_objects_that_state_them() {
+fn column_is_stored_for_objects_that_have_it() {
     let fixture = Fixture::of([altered(900, json!({"tips": [1.5, -2.0]}))]);
     let of = |name: &str, width| Column { name: name.into(), width };
     let asked = vec![of("legs", 1), of("tips", 2)];
@@ -334,7 +334,7 @@ fn columns_are_stored_with_the_objects_that_state_them() {
 
 /// A store of ours may be replaced, regardless of what is lost or broken in it.
 #[test]
-fn a_damaged_store_can_be_replaced() {
+fn damaged_store_can_be_overwritten() {
     let replace = |store: &Path, from: &str, to: &str| {
         rewrite(&store.join("header.json"), |bytes| {
             *bytes = String::from_utf8_lossy(bytes).replace(from, to).into_bytes();
@@ -360,7 +360,7 @@ fn a_damaged_store_can_be_replaced() {
 }
 
 #[test]
-fn only_stores_are_replaced_and_only_when_asked() {
+fn overwrite_replaces_only_stores_and_only_if_asked() {
     let fixture = Fixture::prepared();
     assert_fails(
         fixture.prep_with(|options| options.pixels = dali::PixelEncoding::Raw),

@@ -41,7 +41,7 @@ fn objects(stores: &Stores, image: usize) -> Vec<(u64, u32)> {
 const SECOND: u64 = 1_000_000_000_000_000;
 
 #[test]
-fn stores_are_joined_by_the_names_of_classes() {
+fn stores_are_joined_by_class_name() {
     let stores = both(&Classes::default());
     let of = &stores.contents().categories;
     let named: Vec<_> = of.iter().map(|c| (c.name.as_str(), c.coco_id, c.label)).collect();
@@ -64,7 +64,7 @@ fn stores_are_joined_by_the_names_of_classes() {
 }
 
 #[test]
-fn objects_of_other_classes_are_left_out() {
+fn objects_of_unselected_classes_are_dropped() {
     let names = vec!["zebra".to_string(), "bee".to_string()];
     let stores = both(&Classes { names, as_one: false });
     assert_eq!([0, 1, 2].map(|i| objects(&stores, i).len()), [1, 0, 2]);
@@ -77,7 +77,7 @@ fn objects_of_other_classes_are_left_out() {
 }
 
 #[test]
-fn all_classes_are_one() {
+fn single_class_option_merges_all_classes() {
     let stores = both(&Classes { names: vec![], as_one: true });
     let categories = &stores.contents().categories;
     assert_eq!((categories.len(), categories[0].name.as_str()), (1, "object"));
@@ -86,7 +86,7 @@ fn all_classes_are_one() {
 }
 
 #[test]
-fn a_store_alone_is_as_it_is() {
+fn single_store_is_unchanged_by_joining() {
     let mut fixture = Fixture::new();
     fixture.json["images"][0]["id"] = (SECOND + 1).into();
     fixture.json["annotations"][0]["image_id"] = (SECOND + 1).into();
@@ -102,7 +102,7 @@ fn a_store_alone_is_as_it_is() {
 
 /// Ids and names are looked up in maps: a linear search took minutes.
 #[test]
-fn many_categories_are_joined_in_linear_time() {
+fn joining_many_categories_takes_linear_time() {
     const MANY: u64 = 200_000;
     let [a, b] = ["a", "b"].map(|word| {
         let mut fixture = Fixture::new();

@@ -27,7 +27,7 @@ fn generated_of(count: usize, seed: u64, height: u32, width: u32) -> (TempDir, S
 }
 
 #[test]
-fn statistics_of_200_images() {
+fn synthetic_set_of_200_images_matches_statistics() {
     let (_dir, options) = generated(200, 1);
     let set = coco::read(&options.out.join("annotations.json")).unwrap();
     assert_eq!((set.images.len(), set.categories.len()), (200, 4));
@@ -68,7 +68,7 @@ fn statistics_of_200_images() {
 /// The colour must not reveal the class: the mean colour of each class is the overall mean, within
 /// four standard errors of a uniform colour.
 #[test]
-fn colour_says_nothing_about_the_class_and_backgrounds_are_noisy() {
+fn colour_is_independent_of_class_and_background_is_noisy() {
     let (_dir, options) = generated(200, 2);
     let store = Store::open(&options.out.join("store")).unwrap();
     let mut sums = [[0f64; 3]; 4];
@@ -110,7 +110,7 @@ fn colour_says_nothing_about_the_class_and_backgrounds_are_noisy() {
 /// Polygon, area and box agree through COCO's rasteriser, so the drawing, the file and the store
 /// have the same mask.
 #[test]
-fn file_and_store_agree() {
+fn synthetic_file_and_store_agree() {
     for (height, width) in [(128, 128), (64, 112), (112, 64)] {
         agree(height, width);
     }
@@ -135,7 +135,7 @@ fn agree(height: u32, width: u32) {
 }
 
 #[test]
-fn a_seed_gives_the_same_set_on_any_number_of_threads() {
+fn seed_gives_same_set_for_any_thread_count() {
     let read = |dir: &SyntheticOptions, name: &str| std::fs::read(dir.out.join(name)).unwrap();
     let (_a, first) = generated(20, 4);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
@@ -148,7 +148,7 @@ fn a_seed_gives_the_same_set_on_any_number_of_threads() {
 }
 
 #[test]
-fn it_replaces_only_its_own_sets_and_only_when_asked() {
+fn synthetic_prep_replaces_only_its_own_sets_if_asked() {
     let (dir, mut options) = generated(3, 6);
     let error = generate(&options, &mut |_| ()).unwrap_err().to_string();
     assert_says(&error, &["shapes", "exists already"]);
@@ -169,7 +169,7 @@ fn it_replaces_only_its_own_sets_and_only_when_asked() {
 
 /// The visible keypoints of an object are on it, and a polygon hides none.
 #[test]
-fn keypoints_lie_on_their_objects() {
+fn synthetic_keypoints_are_on_their_objects() {
     let (_dir, options) = generated(60, 7);
     let store = Store::open(&options.out.join("store")).unwrap();
     let keypoints = store.header().keypoints.as_ref().unwrap();
@@ -205,7 +205,7 @@ fn keypoints_lie_on_their_objects() {
 }
 
 #[test]
-fn an_older_set_is_made_anew_with_the_same_masks() {
+fn older_synthetic_set_is_regenerated_with_same_masks() {
     let (_dir, mut options) = generated(2, 8);
     let read = |name: &str| std::fs::read(options.out.join(name)).unwrap();
     let objects = ["objects.bin", "parts.bin", "coords.bin", "runs.bin"];

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_are_in_rank_order_and_round_once() {
+    fn reduction_adds_in_rank_order_and_rounds_once() {
         let floats = |v: f32| v.to_le_bytes().repeat(BLOCK + 3);
         let (big, one, less) = (floats(1e8), floats(1.0), floats(-1e8));
         let mut sum = vec![];

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn interfaces_are_chosen_as_nccl_does() {
+    fn interface_choice_matches_nccl() {
         let all: Vec<_> = ["lo", "docker0", "eth0", "eth1"]
             .iter()
             .zip(1..)

@@ -309,7 +309,7 @@ fn processes(row: &Row, is_wrong: bool) -> Vec<(Option<i32>, String)> {
     let file = |kind: &str, rank: i32| folder.join(format!("{kind}.{rank}"));
     let start = |rank: i32| {
         let mut command = Command::new(env::current_exe().unwrap());
-        command.args(["--exact", "mistakes_of_sums_are_found", "--nocapture"]);
+        command.args(["--exact", "invalid_collectives_are_detected", "--nocapture"]);
         command.env(CHILD, format!("{is_wrong} {}", row.name)).env("TEST_ID", hex::encode(id.0));
         command.env("TEST_RANK", rank.to_string()).env("TEST_COUNT", row.ranks.to_string());
         command.env("DRIVER_REPORT", file("report", rank)).env("TEST_CODE", file("code", rank));
@@ -330,7 +330,7 @@ fn processes(row: &Row, is_wrong: bool) -> Vec<(Option<i32>, String)> {
 /// Each mistake gives its error code and message on every rank, and each corrected program passes
 /// without output.
 #[test]
-fn mistakes_of_sums_are_found() {
+fn invalid_collectives_are_detected() {
     if let Ok(task) = env::var(CHILD) {
         let (is_wrong, name) = task.split_once(' ').unwrap();
         child(ROWS.iter().find(|row| row.name == name).unwrap(), is_wrong == "true");

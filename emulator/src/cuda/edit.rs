@@ -27,7 +27,7 @@ fn apply<'a>(text: &'a str, edit: &str) -> Cow<'a, str> {
 }
 
 #[test]
-fn one_line_of_one_module_is_replaced() {
+fn edit_replaces_one_line_of_one_module() {
     let text = ".version 8.2\n.visible .entry k(\n)\n{\nadd;\nret;\n}";
     assert_eq!(apply(text, "k:5=sub;"), text.replace("add;", "sub;"));
     assert_eq!(apply(text, "other:5=sub;"), text);

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_sees_the_gpus_that_it_is_let_see() {
+    fn visible_devices_limits_emulated_gpus() {
         assert_eq!(keys("A100,H200", None), ["A100", "H200"]);
         assert_eq!(keys("A100, H200", Some("1,0")), ["H200", "A100"]);
         assert_eq!(keys("A100,H200", Some("1,7,0")), ["H200"], "as if the list ended there");
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_compiles_the_ptx_of_its_time() {
+    fn driver_accepts_ptx_up_to_its_version() {
         let newest = [12010, 12020, 12050, 12060, 12080, 13000].map(newest_ptx);
         assert_eq!(newest, [81, 82, 85, 85, 87, 90]);
     }

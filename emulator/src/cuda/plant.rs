@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_that_is_not_understood_is_named() {
+    fn unknown_injection_entry_is_reported() {
         for wrong in ["cuA", "cuA:2", "cuA:x=1", "hang:k", "lost:-1"] {
             assert_eq!(parse(&format!("lost:1,{wrong}")).err().as_deref(), Some(wrong));
         }

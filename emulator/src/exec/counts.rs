@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn conflicts_of_banks_and_touched_sectors_are_counted() {
+    fn bank_conflicts_and_sectors_are_counted() {
         use Operation::{LoadGlobal, LoadShared, StoreShared};
         assert_eq!(of(LoadShared, 4, 4), [1, 1]);
         assert_eq!(of(LoadShared, 4, 0), [1, 1], "one word for all");

@@ -80,7 +80,7 @@ impl Work {
 }
 
 #[test]
-fn work_runs_in_the_order_of_streams_and_events() {
+fn work_follows_stream_and_event_order() {
     let work = Work::new(test_gpu::open("A100"));
     let expected = work.fill(1.0);
     work.submit().unwrap();
@@ -93,7 +93,7 @@ fn work_runs_in_the_order_of_streams_and_events() {
 }
 
 #[test]
-fn a_captured_graph_runs_when_it_is_replayed_on_what_memory_holds_then() {
+fn graph_replay_reads_current_memory() {
     let work = Work::new(test_gpu::open("A100"));
     let (device, first) = (&work.device, work.streams[0]);
     device.begin_capture(first).unwrap();
@@ -112,7 +112,7 @@ fn a_captured_graph_runs_when_it_is_replayed_on_what_memory_holds_then() {
 }
 
 #[test]
-fn a_capture_refuses_a_wait_for_work_outside_of_it() {
+fn capture_rejects_wait_for_outside_work() {
     let work = Work::new(test_gpu::open("A100"));
     let (device, [first, second]) = (&work.device, work.streams);
     let outside = device.event().unwrap();
@@ -128,7 +128,7 @@ fn a_capture_refuses_a_wait_for_work_outside_of_it() {
 }
 
 #[test]
-fn an_event_recorded_again_outside_a_capture_belongs_to_it_no_more() {
+fn event_rerecorded_outside_capture_leaves_it() {
     let device = test_gpu::open("A100");
     let [first, second] = [(); 2].map(|()| device.stream().unwrap());
     let event = device.event().unwrap();
@@ -141,7 +141,7 @@ fn an_event_recorded_again_outside_a_capture_belongs_to_it_no_more() {
 }
 
 #[test]
-fn kernels_write_into_pinned_memory() {
+fn kernel_writes_to_pinned_memory() {
     let work = Work::new(test_gpu::open("A100"));
     let expected = work.fill(1.0);
     let ring = work.device.alloc_pinned(BYTES + 8).unwrap();
@@ -158,7 +158,7 @@ fn kernels_write_into_pinned_memory() {
 }
 
 #[test]
-fn launches_that_do_not_fit_are_refused() {
+fn oversized_launch_is_rejected() {
     let work = Work::new(test_gpu::open("A100"));
     let refused = |launch: Launch| {
         let fault = work.device.launch(work.streams[0], &launch).unwrap_err();
@@ -179,7 +179,7 @@ fn launches_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn time_passes_between_two_events() {
+fn elapsed_time_between_events_is_positive() {
     let work = Work::new(test_gpu::open("A100"));
     let stream = work.streams[0];
     let (start, end) = (work.device.timing_event().unwrap(), work.device.timing_event().unwrap());
@@ -193,7 +193,7 @@ fn time_passes_between_two_events() {
 
 /// A host thread fills the buffer in place; once its copy is done it is filled again.
 #[test]
-fn a_pinned_buffer_is_filled_in_place_by_another_thread() {
+fn pinned_buffer_is_filled_by_another_thread() {
     let device = test_gpu::open("A100");
     let (stream, ptr) = (device.stream().unwrap(), device.alloc(1000).unwrap());
     let mut buffer = device.pinned_buffer(1000).unwrap();
@@ -216,7 +216,7 @@ fn a_pinned_buffer_is_filled_in_place_by_another_thread() {
 }
 
 #[test]
-fn threads_share_a_device() {
+fn threads_share_one_device() {
     let device = test_gpu::open("A100");
     let device = &device;
     std::thread::scope(|scope| {
@@ -238,7 +238,7 @@ fn threads_share_a_device() {
 
 /// An access outside the ranges that a launch declares is an error, even inside allocations.
 #[test]
-fn a_launch_touches_no_more_than_it_declares() {
+fn undeclared_memory_access_is_detected() {
     let fault = |change: fn(&mut Touch, usize)| {
         let work = Work::new(test_gpu::open("A100"));
         work.fill(1.0);
@@ -265,7 +265,7 @@ fn a_launch_touches_no_more_than_it_declares() {
 
 /// Racing operations of a graph, including copies, are rejected when the capture ends.
 #[test]
-fn a_graph_whose_operations_race_is_refused() {
+fn racing_graph_is_rejected() {
     let capture = |waits: bool| {
         let work = Work::new(test_gpu::open("A100"));
         let (device, [first, second]) = (&work.device, work.streams);
@@ -292,7 +292,7 @@ fn a_graph_whose_operations_race_is_refused() {
 
 /// A pinned buffer is owned: until a copy has read it, writing it panics.
 #[test]
-fn a_pinned_buffer_is_not_written_while_a_copy_reads_it() {
+fn host_write_during_copy_is_detected() {
     let device = test_gpu::open("A100 SCHEDULE=late");
     let (stream, ptr) = (device.stream().unwrap(), device.alloc(1 << 20).unwrap());
     let mut buffer = device.pinned_buffer(1 << 20).unwrap();

@@ -44,7 +44,7 @@ fn worst(settings: &str, k: usize) -> f64 {
 /// The truncation error grows with the length of the sum, faster than rounding errors, and stays
 /// within [`CUT_PER_PRODUCT`].
 #[test]
-fn what_cutting_costs_grows_with_the_length_of_the_sum() {
+fn truncation_error_grows_with_sum_length() {
     let errors = PRODUCTS.map(|k| ["", "SUMS=a100"].map(|settings| worst(settings, k)));
     for (k, [rounded, cut]) in PRODUCTS.into_iter().zip(errors) {
         let each = cut / k as f64;

@@ -170,7 +170,7 @@ fn check_all(tables: &[&'static [Plant]]) {
 /// Each host mistake gives the error code and message of its table, and each corrected program
 /// passes without findings.
 #[test]
-fn mistakes_are_found() {
+fn every_program_mistake_is_detected() {
     if let Ok(task) = env::var(CHILD) {
         child(&task);
     }
@@ -179,12 +179,12 @@ fn mistakes_are_found() {
 
 /// The same for kernels, whose message contains kernel, line, block and thread.
 #[test]
-fn planted_faults_are_told_with_their_place() {
+fn injected_faults_report_location() {
     check_all(TABLES[0]);
 }
 
 /// Correct programs, for which the driver behaves as in CUDA's documentation.
 #[test]
-fn programs_without_a_mistake_get_what_cuda_promises() {
+fn correct_programs_pass() {
     check_all(TABLES[2]);
 }

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_is_read_as_it_was_sealed() {
+    fn checkpoint_metadata_round_trips() {
         let json = meta().sealed().expect("JSON");
         let read = Meta::read(&json, Path::new("run/step_00000007"), &["a", "b"]).expect("sound");
         assert_eq!(Meta { seal: None, ..read }, meta());
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_metadata_is_refused() {
+    fn changed_checkpoint_metadata_is_rejected() {
         let text = String::from_utf8(meta().sealed().expect("JSON")).expect("text");
         let seal = &text[text.find(",\n  \"seal\"").expect("it")..];
         for (from, to, files, told) in [

@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn best_checkpoint_is_chosen_where_one_exists() {
+    fn best_checkpoint_is_chosen_if_present() {
         let folder = tempfile::tempdir().unwrap();
         let run = folder.path();
         ["step_8", "step_12"].iter().for_each(|step| put(&run.join(step).join(META), "{}"));
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn tidy_removes_what_a_killed_process_left_and_nothing_else() {
+    fn cleanup_removes_only_killed_processes_files() {
         let run = tempfile::tempdir().expect("a folder");
         let parent = run.path().join("checkpoints");
         let left = [".step_00000002.tmp", ".step_00000001.removed", "step_00000003"];

@@ -108,7 +108,7 @@ mod tests {
 
     /// A GPU that is present but broken must not silently train on the CPU for a week.
     #[test]
-    fn auto_takes_the_cpu_only_where_there_is_no_gpu() {
+    fn auto_device_is_cpu_only_without_gpu() {
         let absent = || Err(DeviceError::Absent("no GPU".into()));
         let broken = || Err(DeviceError::Driver { call: "opening".into(), reason: "ECC".into() });
         for (choice, opened, expected) in [

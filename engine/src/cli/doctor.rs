@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn each_part_has_a_line_and_auto_names_its_choice() {
+    fn doctor_prints_each_part_and_auto_choice() {
         let none = || DeviceError::Absent("no driver is installed".into());
         let fault = DeviceError::Driver { call: "opening".into(), reason: "ECC".into() };
         let gpus = vec![
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_are_counted() {
+    fn doctor_counts_kernels() {
         let text = said(Err(DeviceError::Absent("x".into())), Err(DeviceError::Absent("x".into())));
         let line = text.lines().find(|l| l.starts_with("kernels")).expect("a line");
         let count: usize = line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect(line);

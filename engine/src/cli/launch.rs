@@ -318,7 +318,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gpus_of_different_models_differ_unless_they_are_allowed_to() {
+    fn mixed_gpu_models_are_rejected_unless_allowed() {
         let gpu = |name: &str| Gpu::named(name).unwrap();
         let (a100, h100) = (gpu("a100"), gpu("h100"));
         let facts = |gpu: &Gpu, mixed| facts_of_device(Some((gpu.name.clone(), gpu)), mixed);
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_ends_with_the_code_of_a_fault_that_a_restart_does_not_mend() {
+    fn permanent_fault_sets_rank_exit_code() {
         for (told, own) in [
             (Some(exit::BAD_DATA), exit::BAD_DATA),
             (Some(exit::BAD_CONFIG), exit::BAD_CONFIG),

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_levels_are_known() {
+    fn three_log_levels_are_accepted() {
         let levels = ["", "off", "info", "debug"].map(|text| parse(text).unwrap());
         use LevelFilter as L;
         assert_eq!(levels, [L::OFF, L::OFF, L::INFO, L::DEBUG]);

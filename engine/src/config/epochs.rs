@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn epochs_become_steps_of_the_data() {
+    fn epochs_are_converted_to_steps() {
         let set =
             ["train.epochs=36", "solver.warmup_epochs=1.5", "solver.milestone_epochs=[24,33]"];
         assert_eq!(in_steps("micro", &set), Ok((1260, 52, vec![840, 1155])));
@@ -123,7 +123,7 @@ mod tests {
 
     /// As for steps: a preset's warm-up is shortened if the run is shortened after it.
     #[test]
-    fn a_later_layer_decides_the_form() {
+    fn later_layer_decides_epochs_or_steps() {
         assert_eq!(in_steps("tiny", &["train.epochs=2"]), Ok((70, 35, vec![])));
         assert_eq!(in_steps("tiny", &["train.epochs=100"]).map(|found| found.1), Ok(1000));
         let found = in_steps("torchvision_r50", &["solver.milestone_epochs=[1]", "train.epochs=2"]);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn two_forms_that_differ_are_refused() {
+    fn conflicting_epochs_and_steps_are_rejected() {
         for (set, words) in [
             (
                 &["train.epochs=3", "train.steps=100"][..],

@@ -220,7 +220,7 @@ mod tests {
     use super::Config;
 
     #[test]
-    fn differences_name_key_and_both_values() {
+    fn config_differences_list_key_and_both_values() {
         let load = |overrides: &[&str]| {
             let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
             Config::load("quickstart", &overrides).expect("a preset")

@@ -75,7 +75,7 @@ mod tests {
     use crate::config::schema;
 
     #[test]
-    fn each_name_means_a_key_or_says_why_none() {
+    fn every_synonym_maps_to_a_key_or_a_reason() {
         let mut seen = std::collections::BTreeSet::new();
         for (names, answer) in SYNONYMS.iter() {
             assert!(schema().key(answer).is_some() || answer.starts_with("onegraph "), "{answer}");

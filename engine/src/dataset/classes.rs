@@ -110,7 +110,7 @@ mod tests {
     use super::nearest;
 
     #[test]
-    fn the_nearest_names_come_first_whatever_their_case() {
+    fn similar_names_sort_first_ignoring_case() {
         let names = ["dog", "Cat", "car", "zebra"].map(str::to_string).into();
         assert_eq!(nearest("cta", &names), ["Cat", "car", "zebra"]);
     }

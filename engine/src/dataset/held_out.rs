@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_image_is_in_one_split_and_the_shares_are_as_asked() {
+    fn held_out_splits_are_disjoint_with_requested_shares() {
         for fraction in [0.1, 0.5] {
             let data = Data { val_fraction: fraction, ..Data::default() };
             let held_out = (0..10_000).filter(|id| is_in_split(&data, Split::Val, *id)).count();

@@ -65,7 +65,7 @@ mod tests {
 
     /// In an image of 10 x 20 (height x width).
     #[test]
-    fn corners_are_pixels_of_the_image() {
+    fn inclusive_corners_are_inside_image() {
         let inclusive = |bbox| inclusive_box(bbox, 10, 20);
         assert_eq!(inclusive([2.0, 3.0, 5.0, 4.0]), Some([2.0, 3.0, 6.0, 6.0]));
         assert_eq!(inclusive([-1.5, 3.0, 30.0, 9.0]), Some([0.0, 3.0, 19.0, 9.0]));

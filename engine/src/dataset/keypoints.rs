@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flips_need_pairs_of_keypoints() {
+    fn flip_requires_keypoint_pairs() {
         const NONE: &str = "warning: no pair of left and right is among the keypoints 1, 2, so";
         let pairs = |list: &str| format!("model.keypoint_head.flip_pairs={list}");
         let default = || "train.seed=1".to_string();

@@ -54,7 +54,7 @@ fn set_all(list: &mut Value, key: &str, value: &Value) {
 }
 
 #[test]
-fn identity_covers_keypoints_and_matches_one_without() {
+fn data_identity_includes_keypoints() {
     let drawn = Drawn::new();
     let identity =
         |name: &str, edit: fn(&mut Value)| identity_of(&data(vec![drawn.store(name, edit)]));
@@ -97,7 +97,7 @@ fn used(store: &Store, split: Split, set: &[&str]) -> Result<(Vec<u64>, String),
 }
 
 #[test]
-fn images_in_use_follow_objects_and_limits() {
+fn used_images_follow_object_filter_and_limits() {
     let drawn = Drawn::new();
     // Image 2 has no object. Image 4 has only crowds: background, as in torchvision.
     let edit = |c: &mut Value| {
@@ -136,7 +136,7 @@ fn images_in_use_follow_objects_and_limits() {
 
 /// A head fills its rows by these objects: an omitted object must not shift the others.
 #[test]
-fn objects_with_rows_are_those_of_the_boxes() {
+fn object_rows_match_box_rows() {
     let store = Drawn::new().store("rows", |c| {
         let objects = c["annotations"].as_array_mut().expect("objects");
         objects.truncate(4);
@@ -156,7 +156,7 @@ fn objects_with_rows_are_those_of_the_boxes() {
 }
 
 #[test]
-fn images_that_sets_share_are_counted() {
+fn shared_images_between_sets_are_counted() {
     let drawn = Drawn::new();
     let store = |range: Range<usize>| {
         drawn.store(&format!("{range:?}"), |c| {

@@ -69,7 +69,7 @@ mod tests {
 
     /// Left shoulder and elbow are a limb of a person; of five keypoints no two are.
     #[test]
-    fn limbs_join_the_keypoints_of_a_person() {
+    fn skeleton_lines_join_keypoints() {
         let drawn = |count: usize| {
             let mut canvas = RgbImage::new(60, 60);
             let mut points = vec![None; count];

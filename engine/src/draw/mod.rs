@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mask_tints_its_pixels_and_no_others() {
+    fn mask_tints_only_its_pixels() {
         let mut bitmap = vec![0u8; 64 * 64];
         for y in 20..40 {
             bitmap[y * 64 + 20..y * 64 + 40].fill(1);
@@ -284,7 +284,7 @@ mod tests {
 
     /// The first 500 are drawn, and the rest are counted.
     #[test]
-    fn picture_of_many_objects_draws_some_and_says_so() {
+    fn picture_with_many_objects_draws_a_part_and_reports_it() {
         let at = |i: usize| {
             let (x, y) = ((i % 100) as f32 * 6.0, 40.0 + (i / 100) as f32 * 2.0);
             let bbox = if i < 500 { [x, y, x + 4.0, y + 1.0] } else { [0.0, 600.0, 1e30, 620.0] };
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_box_is_seen_on_ground_of_its_own_colour() {
+    fn box_is_visible_on_background_of_its_colour() {
         let Rgb(own) = colour(0);
         let image = Image { id: 1, height: 50, width: 50, rgb: own.repeat(50 * 50) };
         let found = one([20.0, 20.0, 40.0, 40.0], None);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_has_the_long_side_that_is_asked_for() {
+    fn picture_has_requested_long_side() {
         let image = Image { id: 1, height: 200, width: 100, rgb: vec![9; 3 * 200 * 100] };
         let mask = Some(encode_mask(200, 100, &[1; 200 * 100]));
         let found = one([0.0, 0.0, 100.0, 200.0], mask);
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sheet_has_room_for_all() {
+    fn contact_sheet_fits_all_pictures() {
         let one = picture(&grey(640), &ImageDetections { image_id: 1, objects: vec![] }, &[], 0.5);
         let sheet = sheet(&[one.clone(), one.clone(), one], 2);
         assert_eq!(sheet.dimensions(), (2 * 648 + 8, 2 * 648 + 8));

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_outside_ascii_are_readable() {
+    fn non_ascii_names_are_drawn_readably() {
         let of = |text: &str| glyphs(text);
         assert_eq!(of("Gr\u{f6}\u{df}e").len(), 5);
         assert_ne!(of("\u{f6}"), of("\u{df}"), "each letter has its own bitmap");

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pixels_must_fill_the_image() {
+    fn pixel_count_must_match_image_size() {
         assert!(Image::from_rgb(0, 2, 3, vec![0; 18]).is_ok());
         for (height, width, bytes) in [(2, 3, 17), (0, 3, 0), (usize::MAX, 2, 6)] {
             let error = Image::from_rgb(0, height, width, vec![0; bytes]).unwrap_err();

@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_detection_falls_to_a_better_one_of_its_image_alone() {
+    fn nms_suppresses_only_within_an_image() {
         let at = |x: f32| [x, 0.0, x + 10.0, 10.0];
         let boxes = [at(0.0), at(1.0), at(30.0), at(0.0), at(9.0), at(2.0)];
         let images = [0, 0, 0, 1, 1, 1];

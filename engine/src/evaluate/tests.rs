@@ -27,7 +27,7 @@ fn micro_on(split: Split, set: &[&str]) -> (TempDir, DetectionModel, Evaluator) 
 /// Data whose keypoints are in another order than the model's is reordered when read, and results
 /// are written in the order of the data.
 #[test]
-fn keypoints_are_written_in_the_order_of_the_data() {
+fn keypoints_are_written_in_data_set_order() {
     let set = ["model.kind=keypoint_rcnn", "model.keypoint_head.keypoints=5"];
     let (_folder, _, evaluator) = micro(&set);
     let (config, quiet) = (evaluator.detector.config(), Progress::quiet());
@@ -50,7 +50,7 @@ fn keypoints_are_written_in_the_order_of_the_data() {
 
 /// Finding nothing is not reported for a model whose values are finite.
 #[test]
-fn nothing_is_found_where_values_are_not_finite() {
+fn non_finite_outputs_give_no_detections() {
     let (_folder, mut model, mut evaluator) = micro(&[]);
     let quiet = Progress::quiet();
     assert_eq!(evaluator.why_nothing(&mut model.state).unwrap(), None);
@@ -67,7 +67,7 @@ fn nothing_is_found_where_values_are_not_finite() {
 }
 
 #[test]
-fn an_evaluation_stops_when_it_is_asked_to_and_starts_again() {
+fn evaluation_stops_on_request_and_restarts() {
     let (_folder, mut model, mut evaluator) = micro(&["model.detections.score_threshold=0.0"]);
     let quiet = Progress::quiet();
     let whole = evaluator.run(&mut model.state, &quiet).unwrap();
@@ -84,7 +84,7 @@ fn an_evaluation_stops_when_it_is_asked_to_and_starts_again() {
 
 /// The training set as an evaluation sees it, for any sizes that training samples.
 #[test]
-fn drawn_sizes_change_no_evaluation() {
+fn random_training_sizes_do_not_change_evaluation() {
     let found = |set: &[&str]| {
         let set = [&["model.detections.score_threshold=0.0"], set].concat();
         let (_folder, mut model, mut evaluator) = micro_on(Split::Train, &set);

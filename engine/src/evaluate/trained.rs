@@ -302,7 +302,7 @@ mod tests {
     use super::check_number;
 
     #[test]
-    fn a_file_states_as_many_classes_as_its_classifier_has() {
+    fn class_list_length_matches_classifier() {
         for (stated, outputs, num_classes) in [(4, 4, 0), (4, 4, 4), (1, 4, 4), (90, 90, 0)] {
             assert_eq!(check_number(stated, outputs, num_classes), Ok(()));
         }

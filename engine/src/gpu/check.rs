@@ -156,7 +156,7 @@ mod tests {
 
     /// Outcomes of the testing process: pass, fail, killed by a signal, and undecided.
     #[test]
-    fn a_check_decides_only_if_the_gpu_was_opened() {
+    fn self_test_counts_only_if_gpu_was_opened() {
         let found = |script: &str| {
             let command = ["sh", "-c", script].map(OsString::from);
             in_a_process(&command, 0)

@@ -55,7 +55,7 @@ mod tests {
     use super::clear_stores;
 
     #[test]
-    fn files_of_a_store_are_advised_away() {
+    fn store_files_are_dropped_from_page_cache() {
         let store = tempfile::tempdir().expect("a folder");
         std::fs::write(store.path().join("pixels.bin"), [1; 4096]).expect("room");
         assert!(clear_stores(&[store.path()]));

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_names_the_epoch_that_falls_behind() {
+    fn verdict_names_first_epoch_below_reference() {
         let good = [(1.0, [0.17, 0.17]), (2.0, [0.22, 0.215])];
         let text = Compared::new(run(96, &good)).expect("a curve").to_string();
         assert!(text.contains("verdict: on the curve after 2 epochs"), "{text}");

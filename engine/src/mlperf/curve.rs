@@ -82,7 +82,7 @@ mod tests {
     use crate::mlperf::Recipe;
 
     #[test]
-    fn published_curves_reach_the_targets_at_their_end() {
+    fn published_curves_reach_target_at_last_epoch() {
         for curve in CURVES {
             assert!(curve.bbox.iter().rev().skip(1).all(|ap| *ap < 0.377) || curve.segm.is_empty());
             assert!(*curve.bbox.last().expect("epochs") >= 0.377);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_below_by_more_than_the_spread_alone() {
+    fn run_is_below_reference_only_beyond_spread() {
         let curve = Curve::of(96).expect("a curve");
         assert_eq!(curve.expected(14), [Some(0.3779), Some(0.3412)]);
         assert_eq!((curve.expected(0), curve.expected(15)), ([None; 2], curve.expected(14)));

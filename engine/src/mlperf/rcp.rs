@@ -108,7 +108,7 @@ mod tests {
 
     /// Means and minimum means as the official checker computes them.
     #[test]
-    fn points_are_those_of_the_official_checker() {
+    fn convergence_points_match_official_checker() {
         for (batch, mean, least) in [
             (8, 12.75, 12.18),
             (16, 12.83, 12.33),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_epochs_than_the_reference_cost_the_score() {
+    fn too_few_epochs_scale_the_score() {
         let of = Convergence::of(96).expect("a point");
         assert_eq!(of.judge(14.0), Verdict::Accepted);
         assert!(

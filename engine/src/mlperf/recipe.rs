@@ -181,7 +181,7 @@ mod tests {
 
     /// The published rates, decays and candidates.
     #[test]
-    fn published_values_come_back() {
+    fn recipe_reproduces_published_values() {
         let of = |batch, group| {
             let r = Recipe::new(batch, group).expect("a recipe");
             (r.learning_rate, r.warmup_steps, r.decay_steps, r.candidates)
@@ -198,7 +198,7 @@ mod tests {
 
     /// For unpublished layouts: the reference's own single GPU, 16 images, and other layouts.
     #[test]
-    fn other_batches_follow_the_rules() {
+    fn other_batch_sizes_follow_mlperf_rules() {
         let of = |batch, group| Recipe::new(batch, group).expect("a recipe");
         assert_eq!(of(2, Some(2)).learning_rate, 0.0025);
         let sixteen = of(16, None);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_batches_are_refused() {
+    fn impossible_batch_size_is_rejected() {
         assert!(Recipe::new(0, None).is_err());
         let refusal = Recipe::new(96, Some(7)).expect_err("7 does not divide 96");
         assert!(refusal.contains("divisor"), "{refusal}");

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn every_preset_of_the_family_keeps_the_rules() {
+    fn every_mlperf_preset_follows_rules() {
         for preset in [
             "mlperf_8",
             "mlperf_16",
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_rules_fix_is_named_with_its_clause() {
+    fn changed_fixed_value_is_reported_with_its_rule() {
         for (set, words) in [
             ("solver.learning_rate=0.1201", "no multiple of 0.02 (Hyperparameters"),
             ("solver.milestones=[12100,16000]", "not (60000, 80000)"),

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn five_runs_score_without_the_fastest_and_the_slowest() {
+    fn score_of_five_runs_drops_fastest_and_slowest() {
         let place = tempfile::tempdir().expect("a folder");
         let run = |i: usize, minutes, epochs, status| {
             log(place.path(), &format!("result_{i}.txt"), minutes, epochs, status)
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_converge_too_fast_are_scaled_or_rejected() {
+    fn too_fast_convergence_is_scaled_or_rejected() {
         let place = tempfile::tempdir().expect("a folder");
         let of = |epochs: [u32; 5]| {
             let runs = epochs.iter().enumerate().map(|(i, epochs)| {
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_is_none_is_named_with_its_line() {
+    fn invalid_mlperf_log_is_reported_with_line() {
         let place = tempfile::tempdir().expect("a folder");
         let path = place.path().join("result_0.txt");
         for (text, words) in [

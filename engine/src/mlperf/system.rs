@@ -177,7 +177,7 @@ mod tests {
     use super::{Submission, System, count, megahertz, pretty_name};
 
     #[test]
-    fn processors_are_counted() {
+    fn system_description_counts_processors() {
         let cpu = |processor: u32, socket: u32, core: u32| {
             format!("processor\t: {processor}\nphysical id\t: {socket}\ncore id\t\t: {core}\n\n")
         };
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_filled_in_by_hand_is_kept() {
+    fn manually_filled_fields_are_kept() {
         let out = tempfile::tempdir().expect("a folder");
         let submission = Submission {
             org: "ours".into(),

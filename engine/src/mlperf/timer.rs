@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn initialization_beyond_30_minutes_counts_as_run() {
+    fn initialization_beyond_30_minutes_counts_as_run_time() {
         assert_eq!(counted_after(29, true), None, "there was no run");
         assert_eq!(counted_after(29, false), Some(0.0));
         assert_eq!([false, true].map(|fails| counted_after(40, fails)), [Some(10.0); 2]);

@@ -134,7 +134,7 @@ mod tests {
 
     /// As if the system clock had been set to one day before 1970.
     #[test]
-    fn a_stepped_clock_does_not_move_the_times_of_a_run() {
+    fn clock_step_does_not_change_run_times() {
         let day = Duration::from_secs(24 * 3600);
         let began_at = Clock::start().began_at + day;
         let clock = Clock { began: Instant::now(), began_at };

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_is_a_group_on_the_cpu_and_a_micro_step_on_a_device() {
+    fn cpu_pass_is_a_group_and_device_pass_is_a_micro_step() {
         let train = train(16, 2, 2);
         let cpu = of(&train, &Target::Cpu, 1, 4).expect("two groups each");
         assert_eq!((cpu.passes, cpu.images, cpu.own(), cpu.divisor()), (2, 2, 2..4, 8));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn one_rank_on_a_device_reduces_if_asked_to() {
+    fn single_device_rank_reduces_if_requested() {
         let train = train(4, 2, 1);
         let device = Division::alone(&train, &Target::Gpu(Gpu::a100()));
         assert!(!device.reduces_on_device() && !device.is_weighted());
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_split_a_group_are_refused_with_those_that_fit() {
+    fn rank_count_that_splits_a_group_is_rejected_with_valid_ones() {
         let text = of(&train(12, 2, 1), &Target::Cpu, 0, 4).expect_err("three groups for two");
         assert!(text.contains("12 images in whole groups of 2"), "{text}");
         assert!(text.contains("start 1, 2, 3, 6 ranks"), "{text}");
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn images_that_are_missing_leave_later_passes_empty_and_weights_add_up() {
+    fn partial_batch_leaves_later_passes_empty() {
         let division = of(&train(8, 2, 1), &Target::Cpu, 1, 2).expect("two groups each");
         let images = [5, 6, 7];
         let parts: Vec<_> = (0..4).map(|part| division.part(&images, part)).collect();

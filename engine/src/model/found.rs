@@ -36,7 +36,7 @@ mod tests {
     use crate::team::{decode, encode};
 
     #[test]
-    fn a_rank_reads_what_another_found() {
+    fn rank_reads_detections_of_another_rank() {
         let plain = Found::new(1, 0.5, [1.0, 2.0, 3.0, 4.0], None);
         let keypoints = Some(vec![[1.0, 2.0, 0.5]]);
         let further = BTreeMap::from([("depth".to_string(), vec![7.0])]);

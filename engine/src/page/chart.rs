@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chart_shows_its_lines_and_survives_odd_points() {
+    fn chart_draws_lines_and_accepts_non_finite_points() {
         let lines = [
             line("<loss>", &[(1.0, 2.0), (2.0, f64::NAN), (3.0, 1.0)]),
             line("one", &[(2.0, 1.5)]),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_is_thinned_to_its_end_and_says_so() {
+    fn long_curve_is_downsampled_and_noted() {
         let long: Vec<_> = (1..=100_001).map(|i| (f64::from(i), 1.0)).collect();
         let svg = chart("long", AXES, &[line("l", &long)]);
         assert!(svg.len() < 20_000 && svg.contains("each point: the median of 251 steps"));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_stay_inside_the_picture() {
+    fn chart_labels_stay_inside_picture() {
         let svg = chart("Loss", AXES, &[line("l", &[(0.0, 1.0), (40_000.0, 2.0)])]);
         let document = roxmltree::Document::parse(&svg).expect("well-formed");
         let texts = document.descendants().filter(|node| node.has_tag_name("text"));

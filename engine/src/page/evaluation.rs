@@ -223,7 +223,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_weakest_classes_are_those_that_are_found_at_all() {
+    fn weakest_classes_exclude_undetected_ones() {
         let mut classes: Vec<_> = (0..10).map(|i| class(&format!("zero{i}"), Some(0.0))).collect();
         classes.push(class("none", None));
         classes.extend([class("good", Some(0.9)), class("weak", Some(0.1))]);
@@ -234,14 +234,14 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn nothing_annotated_draws_no_line() {
+    fn unannotated_class_draws_no_curve() {
         let html = section(7, IouType::Segm, &analysis_of(vec![class("none", None)]));
         assert!(html.contains("Undefined") && !html.contains("<polyline"), "{html}");
         assert!(html.contains("after step 7") && html.contains("mask IoU 0.5"));
     }
 
     #[test]
-    fn labels_in_doubt_are_listed_and_shown() {
+    fn suspicious_labels_are_listed_and_drawn() {
         let run = tempfile::tempdir().expect("a folder");
         std::fs::write(run.path().join("a.jpg"), "left").expect("written");
         std::fs::write(run.path().join("d.jpg"), "right").expect("written");
@@ -264,7 +264,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_analysis_is_that_of_the_report_or_none() {
+    fn page_uses_analysis_only_if_it_matches_report() {
         let ours = analysis_of(vec![class("cat", Some(0.5)), class("none", None)]);
         let mut json = serde_json::json!(ours);
         assert_eq!(analysis(&json), Some(ours));

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_was_never_evaluated_has_a_page() {
+    fn unevaluated_run_has_a_page() {
         let report = json!({"state": "training", "steps": 3, "total_steps": 9, "commands": ["a"]});
         let records = [json!({"step": 3, "loss": 1.0, "lr": 0.1})];
         let html = page(&report, &records);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sessions_and_the_best_step_are_told_apart() {
+    fn page_marks_sessions_and_best_step() {
         let score = json!({"AP": 0.25, "AP50": 0.5});
         let mut report = json!({
             "state": "interrupted", "steps": 310, "total_steps": 400, "seconds": 3723.0,

@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_large_confusion_matrix_loses_no_object() {
+    fn large_confusion_matrix_keeps_every_object() {
         // 30 classes: class i is missed i times and mistaken for its neighbour once; class 0 is
         // empty.
         let count = 30;
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_have_units() {
+    fn facts_table_has_units() {
         let html = facts(&serde_json::json!({
             "memory_bytes": 25_276_510_208_u64, "train_seconds": 61.2,
             "seconds": 3600.0, "last": {"seconds": 1.0, "train_seconds": 0.4}, "threads": 2

@@ -210,7 +210,7 @@ mod tests {
     use super::escape;
 
     #[test]
-    fn names_mean_nothing_to_a_browser() {
+    fn names_are_html_escaped() {
         let text = escape("<script>alert('x')</script> & \"y\"\u{1b}\n");
         assert_eq!(text, "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; &quot;y&quot; \n");
     }

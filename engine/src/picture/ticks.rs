@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_greatest_value_is_below_a_tick() {
+    fn largest_value_is_below_last_tick() {
         assert_eq!(to_ticks((0.0, 3.6)), (0.0, 4.0));
         // A learning rate of 0.02, as f32.
         let (_, high) = to_ticks((0.0, f64::from(0.02_f32)));
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_have_the_digits_that_tell_them_apart() {
+    fn tick_labels_have_enough_digits_to_differ() {
         let of = |high: f64| labels(&ticks(0.0, high));
         assert_eq!(of(0.0025), ["0", "0.0005", "0.001", "0.0015", "0.002", "0.0025"]);
         assert_eq!(of(1.0), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_system_says_is_read() {
+    fn system_files_are_parsed() {
         let info = "processor\t: 0\nmodel name\t: A CPU @ 2 GHz\nmodel name\t: other\n";
         assert_eq!(cpu_name(info), Some("A CPU @ 2 GHz"));
         let info = "MemTotal:        8000 kB\nMemFree: 1 kB\nMemAvailable:    5000 kB\n";
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_of_a_control_group_counts_and_its_cached_files_are_free() {
+    fn cgroup_limit_applies_and_its_page_cache_counts_as_free() {
         assert_eq!(limit("max\n", "5\n", ""), None, "no limit");
         assert_eq!(limit("100\n", "70\n", "anon 1\ninactive_file 20\n"), Some((100, 50)));
         assert_eq!(limit("100\n", "170\n", ""), Some((100, 0)));

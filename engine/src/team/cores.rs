@@ -20,7 +20,7 @@ mod tests {
     use super::share;
 
     #[test]
-    fn a_rank_has_its_share_of_the_machine_whether_it_is_bound_to_it_or_not() {
+    fn rank_uses_its_core_share_bound_or_unbound() {
         for (machine, bound, local_ranks, own) in [
             // srun --cpus-per-task=12, and mpirun --bind-to none.
             (96, 12, 8, 12),

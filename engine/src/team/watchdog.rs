@@ -85,7 +85,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     #[test]
-    fn what_lasts_too_long_is_named_and_what_goes_on_is_left_alone() {
+    fn watchdog_reports_stalled_work_and_ignores_progress() {
         let progress = Advance::new();
         let (send, received) = channel();
         progress.watch(Duration::from_millis(400), move |sentence| {
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_watch_ends_with_what_it_watches() {
+    fn watchdog_ends_with_its_work() {
         let progress = Advance::new();
         let (send, received) = channel::<()>();
         progress.watch(Duration::from_secs(3600), move |_| drop(send));

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_told_in_epochs_beside_the_warmup() {
+    fn banner_prints_epochs_and_warmup() {
         let config = config(&["train.steps=190580"]);
         assert_eq!(length(&config, 5), "190580 steps (38116 epochs), warm-up of 5");
         assert_eq!(length(&config, 100_000), "190580 steps (1.9 epochs), warm-up of 5");
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn length_and_batch_beyond_the_images_are_reported() {
+    fn length_and_batch_above_image_count_are_reported() {
         for (set, words) in [
             (
                 ["train.steps=2004", "train.batch_size=8"],
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_for_another_batch_is_told() {
+    fn learning_rate_for_another_batch_size_is_reported() {
         let of = |batch: usize| {
             let batch = format!("train.batch_size={batch}");
             rate(&config(&["solver.learning_rate=0.02", "solver.reference_batch=16", &batch]))
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_that_no_evaluation_can_bring_is_told() {
+    fn unreachable_stop_condition_is_reported() {
         let told = |set: &[&str]| never_stops(&config(set).train, 8).unwrap_or_default();
         for (set, key) in [
             (&["train.patience=1"][..], "train.patience cannot end"),

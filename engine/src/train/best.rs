@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_are_kept_and_patience_ends() {
+    fn best_checkpoints_are_kept_and_patience_stops_run() {
         let parent = tempfile::tempdir().expect("a temporary directory");
         let run = RunDir::create(parent.path(), "run").expect("a run");
         let mut config = Config::default();

@@ -186,7 +186,7 @@ mod tests {
 
     /// Values 3, -1 and 1, 5 at a scale of 2, computed by hand; all four for the part.
     #[test]
-    fn numbers_by_hand() {
+    fn collected_statistics_match_hand_computed_values() {
         let tensors = [
             ("roi_heads.box_head.fc6.weight".to_string(), vec![3.0, -1.0]),
             ("roi_heads.box_predictor.cls_score.bias".to_string(), vec![1.0, 5.0]),
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_not_finite_are_told() {
+    fn non_finite_values_are_reported() {
         let moments = Moments::of(&[1.0, f32::NAN, f32::INFINITY], 1.0, true);
         assert_eq!(moments.bins.iter().sum::<u64>(), 1);
         assert!(moments.number(Reduce::Mean).expect("a number").is_nan());

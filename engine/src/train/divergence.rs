@@ -100,14 +100,14 @@ mod tests {
     }
 
     #[test]
-    fn overflows_that_the_scale_can_mend_are_no_divergence() {
+    fn recoverable_overflow_is_not_divergence() {
         let overflow = (1.0, false, 65536.0);
         let found = watch(&[overflow; 30]);
         assert!(found.is_sound() && !found.is_lost() && found.first().is_none());
     }
 
     #[test]
-    fn skipping_at_the_lowest_scale_is_lost_after_ten_steps() {
+    fn ten_skips_at_lowest_loss_scale_are_divergence() {
         let stuck = (1.0, false, 1.0);
         assert!(!watch(&[stuck; 9]).is_lost());
         let found = watch(&[stuck; 10]);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_unbroken_row_counts() {
+    fn only_consecutive_skips_count() {
         let (good, bad) = ((1.0, true, 8.0), (f32::NAN, false, 8.0));
         let found = watch(&[bad, good, bad, bad]);
         assert_eq!(found.first().expect("a bad step").step, 3);

@@ -288,7 +288,7 @@ mod tests {
 
     /// A rank with 12 cores once got one thread under a launcher that bound it to them.
     #[test]
-    fn a_rank_decodes_on_most_of_its_cores() {
+    fn rank_decodes_on_most_of_its_cores() {
         for (cores, threads) in [(1, 1), (2, 1), (6, 4), (12, 8), (96, 8)] {
             assert_eq!(threads_beside_device(cores), threads, "{cores} cores");
         }

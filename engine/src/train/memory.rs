@@ -234,7 +234,7 @@ mod tests {
 
     /// On the CPU: smaller groups first, then smaller batches, and no advice if neither helps.
     #[test]
-    fn what_is_advised_fits_and_nothing_larger_does() {
+    fn advised_batch_is_the_largest_that_fits() {
         let set = ["train.batch_size=8", "train.images_per_group=4"];
         let (_folder, config, data) = micro(Split::Train, &set);
         let (backend, evaluations) = (&Backend::Cpu, DetectionMemory::default());

@@ -80,7 +80,7 @@ mod tests {
     /// Computed by hand: of 8 images all have class 1, two class 2, one class 3, and one has
     /// nothing.
     #[test]
-    fn the_rarest_class_of_an_image_decides() {
+    fn repeat_factor_follows_rarest_class() {
         let mut classes = vec![vec![1]; 8];
         (classes[0], classes[1], classes[7]) = (vec![1, 2], vec![2, 3], vec![]);
         let found = factors(&classes, 0.5, RepeatRule::Linear);

@@ -303,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_best_evaluation_is_the_first_of_the_highest() {
+    fn best_evaluation_is_first_with_highest_score() {
         let scored = |step: u64, bbox: f64, segm: f64| {
             let of = |ap: f64| json!({"AP": ap, "AP50": ap, "AR1": 0.0});
             json!({"step": step, "bbox": of(bbox), "segm": of(segm)})

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_reach_a_step_is_free() {
+    fn keys_without_effect_on_steps_may_change_on_resume() {
         assert!(!refused(&[]));
         assert!(!refused(&["train.steps=99999", "train.name=x", "eval.batch_size=3"]));
         assert!(!refused(&["train.checkpoint_every_steps=7", "data.synthetic.dir=elsewhere"]));
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_a_step_is_refused() {
+    fn keys_that_change_steps_are_rejected_on_resume() {
         for change in [
             "train.seed=1",
             "train.batch_size=32",
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn another_state_of_the_optimizer_is_refused_whatever_is_accepted() {
+    fn different_optimizer_state_is_always_rejected() {
         for (set, change) in [
             ("solver.optimizer=lars", "solver.optimizer: \"sgd\" -> \"lars\": "),
             ("model.freeze=['backbone.*']", "model.freeze: [] -> [\"backbone.*\"]: "),

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_sessions_are_summed_from_the_records() {
+    fn session_totals_are_summed_from_records() {
         let records = [
             json!({"step": 1, "images": 8, "step_ms": 500.0, "loss": 1.0}),
             json!({"step": 2, "images": 4, "step_ms": 1000.0, "loss": 1.0}),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_without_steps_has_no_speed() {
+    fn session_without_steps_has_no_speed() {
         let totals = Totals::new();
         let said = totals.describe();
         assert!(said.starts_with("no step was left to train") && !said.contains("/s"), "{said}");

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_of_the_kernel_is_read() {
+    fn proc_stat_line_is_parsed() {
         let line = "77 (a ) b) R 1 2 3 4 5 6 7 8 9 10 150 50 0 0 20 0 3 0 4200 9 9";
         assert_eq!(parse(line, 100.0), Some(2.0));
         assert_eq!(parse("77 (a", 100.0), None);
@@ -82,7 +82,7 @@ mod tests {
 
     /// A loop of 300 ms on one thread is most of one core.
     #[test]
-    fn work_shows() {
+    fn processor_use_is_measured() {
         let mut usage = Usage::new();
         let started = Instant::now();
         while started.elapsed().as_millis() < 300 {

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_after_another_is_one_map() {
+    fn colour_maps_compose() {
         let (first, next) = (ColourMap::contrast(0.5, 100.0), ColourMap::hue(0.2));
         close(first.then(next).apply(COLOUR), next.apply(first.apply(COLOUR)));
         close(ColourMap::contrast(0.5, 100.0).apply(COLOUR), [150.0, 70.0, 95.0]);
@@ -131,7 +131,7 @@ mod tests {
 
     /// Luma and greys are unchanged, rotations add up, and red rotates towards green.
     #[test]
-    fn hue_turns_about_the_greys() {
+    fn hue_rotation_keeps_greys() {
         let luma = |colour: [f64; 3]| (0..3).map(|i| LUMA[i] * colour[i]).sum::<f64>();
         for turns in [-0.4, 0.1, 0.5] {
             let hue = ColourMap::hue(turns);
@@ -145,7 +145,7 @@ mod tests {
 
     /// Contrast follows brightness, and preserves the greyscale value of the mean colour.
     #[test]
-    fn draws_stay_within_their_range_and_contrast_keeps_the_mean() {
+    fn colour_draws_stay_in_range_and_contrast_keeps_mean() {
         let pixels = [10, 20, 30, 250, 40, 90, 0, 0, 7];
         let augment = Augment { contrast: 0.5, brightness: 0.5, ..Augment::default() };
         for unit in [0.0, 0.3, 0.999] {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn greys_are_drawn_at_their_probability() {
+    fn grey_share_matches_probability() {
         let augment = Augment { grey: 0.25, ..Augment::default() };
         let drawn = |unit: f64| ColourMap::draw(&augment, &[1, 2, 3], |_| unit).apply(COLOUR);
         close(drawn(0.2), [grey(COLOUR); 3]);

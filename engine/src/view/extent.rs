@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn polygons_by_hand() {
+    fn polygon_extent_matches_hand_computed_values() {
         let triangle = [0.0, 0.0, 8.0, 0.0, 0.0, 8.0];
         assert_eq!(of_ring(&triangle, [-9.0, -9.0, 9.0, 9.0]), Some([0.0, 0.0, 8.0, 8.0]));
         // The slope intersects the window's right and lower side.
@@ -113,13 +113,13 @@ mod tests {
 
     /// A U clipped below its arms: if clipped edge by edge, a bridge along the border would count.
     #[test]
-    fn nothing_lies_between_the_arms_of_a_u() {
+    fn extent_of_u_shape_excludes_its_gap() {
         let u = [0.0, 0.0, 2.0, 0.0, 2.0, 6.0, 8.0, 6.0, 8.0, 0.0, 10.0, 0.0, 10.0, 8.0, 0.0, 8.0];
         assert_eq!(of_ring(&u, [3.0, -1.0, 12.0, 4.0]), Some([8.0, 0.0, 10.0, 4.0]));
     }
 
     #[test]
-    fn runs_by_hand() {
+    fn rle_extent_matches_hand_computed_values() {
         // Four rows: rows 2 and 3 of column 1, all of column 2, row 0 of column 3.
         let runs = Segmentation::Runs(&[6, 7, 3]);
         let of = |window| extent(&runs, window, 4);

@@ -200,7 +200,7 @@ mod tests {
 
     /// Presets of a project have no differences; those of others are listed.
     #[test]
-    fn differences_are_what_a_project_lacks() {
+    fn differences_list_features_a_project_lacks() {
         let [torchvision, detectron2] = PROJECTS;
         let of_torchvision = "torchvision_r18 torchvision_r50 torchvision_r50_v2 torchvision_r101 \
                               faster_r50 cpu_r50_256";
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn detectron2_settings_name_what_a_config_has() {
+    fn detectron2_settings_are_derived_from_config() {
         let cascade = [
             "model.cascade.box_weight_factors=[2, 2, 2, 2, 1.5, 1.5, 1.6, 1.6]",
             "model.anchors.ratios=[1, 2, 1, 2, 1, 2, 1, 2, 1, 3]",
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_named_exist() {
+    fn keys_named_in_conventions_exist() {
         let config = Config::default();
         let own = PROJECTS.iter().flat_map(|project| (project.rules().lacks)(&config));
         let rows = unknown_to_both(&config).into_iter().chain(own);

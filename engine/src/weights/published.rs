@@ -198,7 +198,7 @@ mod tests {
     use super::{check, is_without_epsilon, promised, published};
 
     #[test]
-    fn the_checksum_in_a_name_is_verified() {
+    fn checksum_in_file_name_is_verified() {
         // SHA-256 of empty input is e3b0c442..
         assert_eq!(check(Path::new("a/none-e3b0c442.pth"), b""), Ok(()));
         let refusal = check(Path::new("a/none-e3b0c443.pth"), b"").unwrap_err();
@@ -212,7 +212,7 @@ mod tests {
     /// MLPerf's reference uses Detectron's file; detectron2's is a different one with the same
     /// name.
     #[test]
-    fn the_script_fetches_mlperfs_backbone_from_its_published_address() {
+    fn script_fetches_mlperf_backbone_from_published_url() {
         let script = include_str!("../../../configs/launch/fetch-coco.sh");
         let of_mlperf: Vec<_> =
             published().filter(|(what, _)| what.contains("MLPerf's reference")).collect();
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn torchvisions_published_files_have_checksums_in_their_names() {
+    fn torchvision_file_names_contain_checksums() {
         for (what, url) in published().filter(|(what, _)| what.contains("torchvision")) {
             assert!(promised(Path::new(&url)).is_some(), "{url}");
             assert_eq!(is_without_epsilon(Path::new(&url)), what.contains("norm_eps=0"), "{url}");

@@ -76,7 +76,7 @@ fn refusal(report: &LoadReport, tolerance: Tolerance) -> String {
 /// A class without a category differs from a class whose category has torchvision's name for such
 /// classes; a file with several of these has no category of that name.
 #[test]
-fn a_category_keeps_its_name_in_a_file() {
+fn category_name_is_kept_in_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.safetensors");
     let class = |name: &str, id: u64| (name.to_string(), id);
@@ -119,7 +119,7 @@ const ONE_HEAD: Made = ("detectron2_r50_3x", &[SHARED], 3);
 /// Tensors that are missing, have another shape, or are unexpected; with different classes only
 /// predictors may differ.
 #[test]
-fn a_file_of_another_model_is_refused_by_name_and_shape() {
+fn file_of_another_model_is_rejected_by_name_and_shape() {
     use Extent::{AllButClasses, Backbone, Model};
     use Tolerance::{Classes, Nothing};
     const SHALLOW: &str = "parameters of the model are not in it: `backbone.body.layer3.6.";
@@ -162,7 +162,7 @@ fn a_file_of_another_model_is_refused_by_name_and_shape() {
 
 /// Fine-tuning: only parameters that depend on the number of classes are reinitialised.
 #[test]
-fn other_classes_leave_the_predictors_alone() {
+fn other_classes_reinitialise_only_predictors() {
     let from = model("torchvision_r50", &[], 3, 1);
     let file = saved(&from);
     let mut to = model("torchvision_r50", &[], 5, 2);
@@ -191,7 +191,7 @@ fn other_classes_leave_the_predictors_alone() {
 }
 
 #[test]
-fn a_backbone_is_filled_from_a_classifier_or_a_detector_and_nothing_else_is() {
+fn classifier_or_detector_file_fills_only_the_backbone() {
     let whole = saved(&model("torchvision_r50", &[], 3, 1));
     let body = |name: &str| name.strip_prefix("backbone.body.").map(str::to_string);
     let short = whole.iter().filter_map(|(name, v)| Some((body(name)?, v.clone())));
@@ -215,7 +215,7 @@ fn a_backbone_is_filled_from_a_classifier_or_a_detector_and_nothing_else_is() {
 
 /// 49 positions: ours [K, R, S, C], theirs [K, C, R, S].
 #[test]
-fn a_convolution_moves_its_channels_forward() {
+fn conv_weights_are_transposed_to_channels_first() {
     let (name, from) = ("backbone.body.conv1.weight", model("torchvision_r50", &[], 3, 1));
     let (shape, theirs) = &saved(&from)[name];
     let ours = from.1.get(name).unwrap().as_f32();
@@ -225,7 +225,7 @@ fn a_convolution_moves_its_channels_forward() {
 }
 
 #[test]
-fn only_predictors_depend_on_the_classes() {
+fn only_predictors_depend_on_class_count() {
     for (name, rows, depends, of) in [
         ("roi_heads.box_predictor.bbox_pred.bias", 8, true, "roi_heads.box_predictor"),
         ("roi_heads.box_predictor.bbox_pred.weight", 4, false, "roi_heads.box_predictor"),
@@ -241,7 +241,7 @@ fn only_predictors_depend_on_the_classes() {
 
 /// Hostile bytes are covered by the container tests.
 #[test]
-fn values_that_no_model_has_are_refused_and_others_taken() {
+fn non_finite_weights_are_rejected_and_others_loaded() {
     let folder = tempfile::tempdir().unwrap();
     let checked = |name: &str, tensor: &str, values: [f32; 2]| {
         let path = folder.path().join(name);
@@ -264,7 +264,7 @@ fn values_that_no_model_has_are_refused_and_others_taken() {
 }
 
 #[test]
-fn rows_of_classes_are_taken_by_name_and_the_rest_stays() {
+fn class_rows_are_copied_by_name_and_others_kept() {
     let classes = |names: &[&str]| -> Vec<(String, u64)> {
         names.iter().zip(1..).map(|(name, id)| (name.to_string(), id)).collect()
     };

@@ -8,7 +8,7 @@ use configs::preset_names;
 use engine::config::{Config, reference, schema};
 
 #[test]
-fn the_reference_of_the_config_is_that_of_the_schema() {
+fn config_reference_matches_schema() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/config.md");
     if std::env::var("ONEGRAPH_DOCS").is_ok_and(|value| value == "write") {
         std::fs::write(&path, reference()).unwrap();
@@ -22,7 +22,7 @@ fn the_reference_of_the_config_is_that_of_the_schema() {
 }
 
 #[test]
-fn every_key_has_a_meaning_and_a_default_that_loads() {
+fn every_key_has_documentation_and_a_valid_default() {
     for key in schema().keys() {
         assert!(key.meaning.ends_with('.'), "{}: {}", key.name, key.meaning);
         let more = match key.name.starts_with("data.synthetic.") {
@@ -50,7 +50,7 @@ fn every_key_has_a_meaning_and_a_default_that_loads() {
 }
 
 #[test]
-fn a_printed_config_shows_every_key_and_reads_back() {
+fn printed_config_has_every_key_and_round_trips() {
     for name in preset_names() {
         let groups = "solver.groups=[{match = '*.bias', lr_factor = 2}]";
         let classes = "loss_weights.classes.hot dog=2.5";
@@ -76,7 +76,7 @@ fn a_printed_config_shows_every_key_and_reads_back() {
 }
 
 #[test]
-fn near_names_of_a_key_are_suggested() {
+fn similar_keys_are_suggested() {
     assert_eq!(schema().similar("larning_rate")[0], "solver.learning_rate");
     assert_eq!(schema().similar("train.batchsize")[0], "train.batch_size");
     assert!(schema().similar("threshold").contains(&"model.rpn.nms_threshold"));
@@ -89,7 +89,7 @@ fn near_names_of_a_key_are_suggested() {
 }
 
 #[test]
-fn each_value_of_a_config_has_a_file_that_set_it() {
+fn every_config_value_is_traced_to_its_file() {
     let texts = ["train.seed=3".to_string()];
     let (config, origins) = Config::load_with_origins("quickstart", &texts).unwrap();
     assert_eq!(config, Config::load("quickstart", &texts).unwrap());

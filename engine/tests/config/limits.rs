@@ -52,7 +52,7 @@ fn every_numeric_key_has_limits() {
 }
 
 #[test]
-fn nonsense_in_any_number_is_a_sentence_or_a_config() {
+fn invalid_number_in_any_key_prints_one_line_error() {
     let (mut refused, mut taken) = (0, 0);
     for preset in preset_names() {
         for key in schema().keys().iter().filter(is_numeric) {
@@ -79,7 +79,7 @@ fn nonsense_in_any_number_is_a_sentence_or_a_config() {
 }
 
 #[test]
-fn numbers_beyond_32_bits_are_taken_only_where_nothing_is_sized_by_them() {
+fn numbers_above_32_bits_are_accepted_only_for_unsized_keys() {
     for key in schema().keys().iter().filter(is_numeric) {
         let max = key.max.as_ref().and_then(serde_json::Number::as_f64).unwrap();
         let is_free = key.name.ends_with("seed")
@@ -90,7 +90,7 @@ fn numbers_beyond_32_bits_are_taken_only_where_nothing_is_sized_by_them() {
 }
 
 #[test]
-fn the_limits_of_a_key_are_told() {
+fn key_limits_are_printed() {
     let load = |text: &str| Config::load("micro", &[text.to_string()]).unwrap_err().to_string();
     assert_eq!(
         load("train.batch_size=4294967296"),
@@ -110,7 +110,7 @@ fn the_limits_of_a_key_are_told() {
 }
 
 #[test]
-fn numbers_that_multiply_to_more_than_any_memory_are_refused_together() {
+fn sizes_whose_product_exceeds_memory_are_rejected() {
     let load = |texts: &[&str]| {
         let texts: Vec<String> = texts.iter().map(|text| text.to_string()).collect();
         Config::load("tiny", &texts).unwrap_err().to_string()
@@ -125,7 +125,7 @@ fn numbers_that_multiply_to_more_than_any_memory_are_refused_together() {
 }
 
 #[test]
-fn every_preset_stands_far_below_the_limits() {
+fn every_preset_is_far_below_limits() {
     for name in preset_names() {
         let config = Config::load(name, &["train.batch_size=48".into()]);
         assert!(config.is_ok(), "{name}: {config:?}");

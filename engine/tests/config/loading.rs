@@ -57,7 +57,7 @@ fn extends_merges_tables_and_replaces_lists() {
 }
 
 #[test]
-fn a_file_beside_wins_over_the_preset_of_its_name() {
+fn local_file_wins_over_preset_of_same_name() {
     let folder = folder("beside");
     write(&folder, "tiny.toml", "[train]\nsteps = 77");
     let top = write(&folder, "top.toml", "extends = \"tiny.toml\"");
@@ -66,7 +66,7 @@ fn a_file_beside_wins_over_the_preset_of_its_name() {
 }
 
 #[test]
-fn extends_in_a_circle_or_into_nothing_is_one_sentence() {
+fn circular_or_missing_extends_prints_one_line_error() {
     let folder = folder("circle");
     let a = write(&folder, "a.toml", "extends = \"sub/../b.toml\"");
     write(&folder, "sub/x.toml", "");
@@ -83,7 +83,7 @@ fn extends_in_a_circle_or_into_nothing_is_one_sentence() {
 
 /// Each is rejected for training, except the last, which detection reads.
 #[test]
-fn training_keys_are_not_checked_for_detection() {
+fn detection_ignores_invalid_training_keys() {
     for (preset, set) in [
         ("torchvision_keypoint_r50", "input.min_size=400 input.max_size=512"),
         ("mlperf_r50", "eval.loss=true train.images_per_group=2 eval.batch_size=3"),
@@ -100,7 +100,7 @@ fn training_keys_are_not_checked_for_detection() {
 }
 
 #[test]
-fn a_missing_file_names_the_presets() {
+fn missing_config_file_lists_presets() {
     let text = Config::load("configs/quikstart.toml", &[]).unwrap_err().to_string();
     assert!(text.starts_with("configs/quikstart.toml: no such file"), "{text}");
     assert!(text.contains("did you mean quickstart?"), "{text}");
@@ -111,7 +111,7 @@ fn a_missing_file_names_the_presets() {
 }
 
 #[test]
-fn overrides_are_toml_values_or_plain_strings() {
+fn override_is_toml_value_or_plain_string() {
     let config = with(&[
         "train.steps=10",
         "solver.learning_rate=1",
@@ -136,12 +136,12 @@ fn overrides_are_toml_values_or_plain_strings() {
 }
 
 #[test]
-fn the_last_override_wins() {
+fn last_override_wins() {
     assert_eq!(with(&["train.seed=1", "train.seed=2"]).train.seed, 2);
 }
 
 #[test]
-fn none_takes_an_optional_value_away() {
+fn none_clears_optional_value() {
     let config =
         with(&["data.synthetic=none", "data.train_store=s", "train.name=x", "train.name=none"]);
     assert_eq!(config.data.synthetic, None);
@@ -155,7 +155,7 @@ fn none_takes_an_optional_value_away() {
 }
 
 #[test]
-fn a_saved_config_keeps_what_was_set() {
+fn saved_config_keeps_set_values() {
     let config = with(&[
         "train.name=a \"b\" = [c]",
         "train.target_box=0.5",
@@ -171,7 +171,7 @@ fn a_saved_config_keeps_what_was_set() {
 }
 
 #[test]
-fn a_seed_that_no_file_can_hold_is_refused() {
+fn seed_beyond_toml_integer_is_rejected() {
     let mut config = Config::default();
     config.train.seed = u64::MAX;
     let text = config.validate().unwrap_err().to_string();
@@ -181,7 +181,7 @@ fn a_seed_that_no_file_can_hold_is_refused() {
 }
 
 #[test]
-fn a_key_that_was_removed_changes_nothing() {
+fn removed_key_has_no_effect() {
     let text = "extends = \"micro\"\n[train]\ntuning = \"h100.json\"\n";
     let config = Config::from_toml("a run of before", text).unwrap();
     assert_eq!(config, Config::load("micro", &[]).unwrap());

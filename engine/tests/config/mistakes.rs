@@ -128,7 +128,7 @@ const MISTAKES: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn a_mistake_in_a_file_is_told_with_its_mend() {
+fn config_file_error_includes_fix() {
     for (text, expected) in MISTAKES {
         assert_eq!(fault(text), format!("my.toml: {expected}"));
     }
@@ -139,7 +139,7 @@ fn a_mistake_in_a_file_is_told_with_its_mend() {
 }
 
 #[test]
-fn a_fault_names_the_layer_that_it_stands_in() {
+fn config_error_names_its_layer() {
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("origin");
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("base.toml"), "[train]\nbatch_size = 6\nimages_per_group = 4")
@@ -153,7 +153,7 @@ fn a_fault_names_the_layer_that_it_stands_in() {
 }
 
 #[test]
-fn broken_toml_names_the_line() {
+fn invalid_toml_error_has_line() {
     let text = fault("[train]\nsteps = 5\nseed = = 6\n");
     assert!(text.starts_with("my.toml:3: not valid TOML: "), "{text}");
     assert!(!text.contains('\n'), "{text}");
@@ -162,7 +162,7 @@ fn broken_toml_names_the_line() {
 }
 
 #[test]
-fn a_malformed_override_shows_the_form() {
+fn malformed_override_error_shows_syntax() {
     for text in ["train.steps", "=5", "train..steps=5", ""] {
         assert_eq!(
             set_fault("tiny", text),
@@ -267,7 +267,7 @@ const BAD_VALUES: &[(&str, &str, &str, &str)] = &[
 ];
 
 #[test]
-fn every_bad_value_names_its_key_and_the_mend() {
+fn every_invalid_value_error_has_key_and_fix() {
     for (preset, text, key, part) in BAD_VALUES {
         let message = set_fault(preset, text);
         assert!(message.contains(&format!(": `{key}` ")), "{text}: {message}");

@@ -18,7 +18,7 @@ fn load(name: &str) -> Config {
 }
 
 #[test]
-fn groups_follow_a_batch_that_is_set_after_them() {
+fn group_size_follows_later_batch_size() {
     let group = |preset: &str, set: &[&str]| {
         let set: Vec<String> = set.iter().map(ToString::to_string).collect();
         Config::load(preset, &set).expect("a config").train.images_per_group
@@ -34,7 +34,7 @@ fn groups_follow_a_batch_that_is_set_after_them() {
 }
 
 #[test]
-fn every_file_of_the_folder_is_embedded() {
+fn every_preset_file_is_embedded() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs");
     let mut files = Vec::new();
     for entry in std::fs::read_dir(&folder).unwrap() {
@@ -65,7 +65,7 @@ fn every_preset_loads_and_round_trips() {
 }
 
 #[test]
-fn the_file_and_the_embedded_preset_are_the_same_config() {
+fn preset_file_equals_embedded_preset() {
     for name in preset_names() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs");
         let file = folder.join(format!("{name}.toml"));
@@ -76,7 +76,7 @@ fn the_file_and_the_embedded_preset_are_the_same_config() {
 }
 
 #[test]
-fn defaults_are_a_valid_config_with_torchvision_shapes() {
+fn defaults_are_valid_with_torchvision_shapes() {
     let config = Config::default();
     config.validate().unwrap();
     assert_eq!(Config::from_toml("empty", "").unwrap(), config);
@@ -100,7 +100,7 @@ const BASIC: &str = "model.backbone.block = \"basic\"";
 const BOXES: &str = "model.kind = \"faster_rcnn\"";
 
 #[test]
-fn presets_differ_from_their_base_only_where_they_say() {
+fn presets_differ_from_base_only_in_listed_keys() {
     let eps = ["model.backbone.norm_eps = 0.00001"];
     for (base, preset, expected) in [
         ("torchvision_r50", "torchvision_r101", &[DEEP][..]),
@@ -164,7 +164,7 @@ fn presets_differ_from_their_base_only_where_they_say() {
 
 /// Values of detectron2's `Base-RCNN-FPN.yaml`, of its defaults, and of its code.
 #[test]
-fn detectron2_states_each_rule_of_its_project() {
+fn detectron2_preset_sets_each_of_its_rules() {
     let config = load("detectron2_r50_1x");
     let (model, input, solver) = (&config.model, &config.input, &config.solver);
     assert!(model.backbone.stride_in_1x1 && !model.boxes.legacy_plus_one);
@@ -200,7 +200,7 @@ fn detectron2_states_each_rule_of_its_project() {
 }
 
 #[test]
-fn mlperf_states_each_rule_of_the_reference() {
+fn mlperf_preset_sets_each_reference_rule() {
     let config = load("mlperf_r50");
     let model = &config.model;
     assert!(model.backbone.stride_in_1x1 && model.boxes.legacy_plus_one);
@@ -232,7 +232,7 @@ fn mlperf_states_each_rule_of_the_reference() {
 
 /// Each preset has the values that the rules prescribe for its batch and groups.
 #[test]
-fn the_mlperf_family_follows_the_rules() {
+fn mlperf_presets_follow_rules() {
     let names: Vec<&str> = configs::preset_names().filter(|n| n.starts_with("mlperf_")).collect();
     assert_eq!(names.len(), 8);
     for name in names {
@@ -260,7 +260,7 @@ fn the_mlperf_family_follows_the_rules() {
 }
 
 #[test]
-fn the_recipes_for_large_batches_state_their_parts() {
+fn large_batch_recipes_set_their_keys() {
     let config = load("novograd_384");
     let (solver, train) = (&config.solver, &config.train);
     assert_eq!((train.batch_size, train.steps, solver.learning_rate), (384, 5000, 0.042));
@@ -279,7 +279,7 @@ fn the_recipes_for_large_batches_state_their_parts() {
 }
 
 #[test]
-fn small_presets_have_the_levels_they_name() {
+fn small_presets_have_their_fpn_levels() {
     let tiny = load("tiny");
     assert_eq!(tiny.model.backbone.kind, BackboneKind::Small);
     assert_eq!(tiny.level_strides(), [4, 8, 16]);

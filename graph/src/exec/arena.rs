@@ -167,7 +167,7 @@ mod tests {
     use super::{Arena, CpuArena, Piece};
 
     #[test]
-    fn pieces_are_the_bytes_that_were_asked_for() {
+    fn arena_slices_are_the_requested_bytes() {
         let mut arena = Arena::new(64).expect("memory");
         let (a, b) = (Piece { offset: 0, bytes: 8 }, Piece { offset: 32, bytes: 4 });
         let (_, mut write) = arena.split(&[], &[a, b]);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overlap_is_refused() {
+    fn overlapping_slices_are_rejected() {
         let (a, b) = (Piece { offset: 0, bytes: 8 }, Piece { offset: 4, bytes: 8 });
         let refused = std::panic::catch_unwind(|| {
             let mut arena = Arena::new(64).expect("memory");
@@ -190,7 +190,7 @@ mod tests {
 
     /// It grows to the largest plan and stays there; an empty plan needs none of it.
     #[test]
-    fn an_arena_is_as_large_as_the_largest_plan() {
+    fn arena_size_equals_largest_plan() {
         let arena = CpuArena::default();
         let sizes = [0, 4096, 100, 1 << 20].map(|bytes| {
             arena.reserve(bytes).expect("memory");

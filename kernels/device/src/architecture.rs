@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_read_back() {
+    fn architecture_names_round_trip() {
         for architecture in [Architecture::COMPUTE_80, Architecture::COMPUTE_90A] {
             assert_eq!(architecture.to_string().parse(), Ok(architecture));
         }
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_specific_architecture_runs_on_its_own_capability_alone() {
+    fn arch_specific_code_runs_only_on_its_capability() {
         let gpu = |major, minor| Capability { major, minor };
         let runs = |a: Architecture| {
             [gpu(7, 5), gpu(8, 0), gpu(8, 6), gpu(9, 0), gpu(10, 0)].map(|c| a.runs_on(c))

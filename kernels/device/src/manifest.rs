@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_gets_the_latest_architecture_that_it_runs() {
+    fn gpu_gets_newest_supported_architecture() {
         let sources = [source("a", "compute_80", &["k", "l"]), source("a", "compute_90a", &["k"])];
         let manifest = Manifest::parse(&manifest(&sources)).unwrap();
         let found = |kernel: &str, major, minor| {
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_manifest_is_refused_with_its_name() {
+    fn invalid_manifest_is_rejected_with_its_name() {
         let fault = Manifest::parse("{}").unwrap_err();
         assert!(fault.to_string().starts_with("manifest.json: missing field"), "{fault}");
         let fault = Manifest::load(Path::new("nowhere/manifest.json")).unwrap_err();

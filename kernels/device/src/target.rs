@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_is_known_and_no_other() {
+    fn gpu_model_names_parse_and_others_are_rejected() {
         for name in Gpu::NAMES {
             assert_eq!(Gpu::named(name).unwrap().name, name.to_uppercase());
         }
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_that_failed_their_check_are_left_out() {
+    fn kernels_that_failed_self_test_are_excluded() {
         let failed = Gpu { wgmma: false, ..Gpu::h100() };
         let runs = |gpu: &Gpu| {
             [Architecture::COMPUTE_80, Architecture::COMPUTE_90A].map(|which| gpu.runs(which))

@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_precision_decides_three_roles_alone() {
+    fn precision_decides_three_roles_only() {
         let dtypes = |role: Role| Precision::ALL.map(|precision| role.gpu_dtype(precision));
         for role in [Role::Activation, Role::Gradient, Role::Weight] {
             assert_eq!(dtypes(role), [DType::F16, DType::F32, DType::F32]);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_are_named_after_the_precision() {
+    fn kernel_names_end_with_precision() {
         let names = |fp16: &str| Precision::ALL.map(|precision| kernel_name(precision, fp16));
         assert_eq!(
             names("max_pool_f16x8"),

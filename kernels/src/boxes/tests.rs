@@ -8,7 +8,7 @@ const A: Box4 = [0.0, 0.0, 4.0, 4.0];
 const B: Box4 = [2.0, 2.0, 6.0, 4.0];
 
 #[test]
-fn overlaps_by_hand() {
+fn iou_matches_hand_computed_values() {
     assert_eq!((area(&B, false), area(&B, true)), (8.0, 15.0));
     // Intersection 2 x 2, union 16 + 8 - 4; inclusive 3 x 3, union 25 + 15 - 9.
     assert_eq!((iou(&A, &B, false), iou(&A, &B, true)), (4.0 / 20.0, 9.0 / 31.0));
@@ -24,7 +24,7 @@ fn overlaps_by_hand() {
 }
 
 #[test]
-fn clip_and_small_by_hand() {
+fn clip_and_min_size_match_hand_computed_values() {
     let size = ImageSize { height: 5, width: 10 };
     assert_eq!(clip(&[-1.0, 2.0, 12.0, 7.0], size, false), [0.0, 2.0, 10.0, 5.0]);
     assert_eq!(clip(&[-1.0, 2.0, 12.0, 7.0], size, true), [0.0, 2.0, 9.0, 4.0]);
@@ -35,7 +35,7 @@ fn clip_and_small_by_hand() {
 }
 
 #[test]
-fn the_columns_give_the_same_bits() {
+fn iou_columns_are_bit_identical_to_rows() {
     let (boxes, others) = (box_list(101, 3, 60.0, 40.0), box_list(13, 4, 60.0, 40.0));
     let boxes = [boxes, vec![[7.0; 4], [9.0, 9.0, 3.0, 3.0], [f32::NAN; 4]]].concat();
     for plus_one in [false, true] {
@@ -53,7 +53,7 @@ fn the_columns_give_the_same_bits() {
 }
 
 #[test]
-fn ranks_order_scores_then_indices() {
+fn rank_orders_by_score_then_index() {
     let scores = [0.5, f32::NAN, 0.9, -0.0, 0.0, -3.0, 0.9, f32::INFINITY, f32::NEG_INFINITY];
     assert_eq!(sort_by_score(&scores), [7, 2, 6, 0, 3, 4, 5, 1, 8]);
     for k in 0..=10 {
@@ -62,7 +62,7 @@ fn ranks_order_scores_then_indices() {
 }
 
 #[test]
-fn groups_do_not_suppress_each_other() {
+fn nms_groups_do_not_suppress_each_other() {
     let boxes = [A, A, A, A];
     let scores = [0.1, 0.4, 0.3, 0.4];
     assert_eq!(batched_nms(&boxes, &scores, &[0, 1, 0, 2], 0.5, false), [1, 3, 2]);
@@ -71,7 +71,7 @@ fn groups_do_not_suppress_each_other() {
 }
 
 #[test]
-fn samples_take_the_smallest_keys() {
+fn sampling_takes_smallest_keys() {
     assert_eq!((max_positives(256, 0.5), max_positives(5, 0.25)), (128, 1));
     let labels = [1, 0, -1, 2, 0, 0, 1];
     // Equal keys: the lower index first.
@@ -81,7 +81,7 @@ fn samples_take_the_smallest_keys() {
 }
 
 #[test]
-fn matches_by_hand() {
+fn matching_equals_hand_computed_values() {
     let thresholds = Thresholds { fg_iou: 0.7, bg_iou: 0.3 };
     #[rustfmt::skip]
     let iou = [

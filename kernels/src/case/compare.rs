@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_within_rounding_of_0_has_either_sign() {
+    fn near_zero_value_may_have_either_sign() {
         for (reference, device) in [(0.0, 5e-6), (5e-6, 0.0)] {
             let error = compare(reference, device, device > 0.0).expect("a tie");
             assert!(error > 0.2, "{error}");
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn signs_of_another_activation_are_a_fault() {
+    fn wrong_activation_sign_is_rejected() {
         let not_its_own = "output 1 Index[1, 1, 4, 2]: not the signs of the device's output 0: ";
         for (reference, device) in [(0.0, 5e-6), (5e-6, 0.0), (0.0, 0.0), (1.0, 1.0)] {
             assert!(compare(reference, device, device > 0.0).is_ok());

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn equals_the_rule_step_by_step_on_random_polygons() {
+    fn rasterizer_matches_stepwise_rule_on_random_polygons() {
         for seed in 0..3000 {
             let word = |i: u32| philox4x32([seed, 9], [i, 0, 0, 0])[0];
             let (height, width) = (1 + word(0) as usize % 23, 1 + word(1) as usize % 29);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_square_by_hand_and_unions() {
+    fn square_and_union_match_hand_computed_masks() {
         let square = [1.0, 1.0, 3.0, 1.0, 3.0, 4.0, 1.0, 4.0];
         let bitmap = rasterize(&[square], 5, 4);
         let expected = [0, 0, 0, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0];
@@ -125,14 +125,14 @@ mod tests {
     }
 
     #[test]
-    fn huge_and_odd_coordinates_end() {
+    fn extreme_polygon_coordinates_terminate() {
         let huge = [-1e12, -1e12, 1e12, -1e12, 1e12, 1e12, -1e12, 1e12];
         assert_eq!(rasterize(&[huge], 7, 5).area(), 35);
         rasterize(&[[f64::NAN, 1.0, 4.0, f64::INFINITY, 2.0, 2.0]], 7, 5);
     }
 
     #[test]
-    fn runs_by_hand_and_there_and_back() {
+    fn rle_matches_hand_computed_runs_and_round_trips() {
         let mut bitmap = Bitmap::zeros(3, 2);
         bitmap.pixels = vec![0, 1, 1, 1, 0, 0];
         assert_eq!(encode_runs(&bitmap), [1, 1, 1, 2, 1]);

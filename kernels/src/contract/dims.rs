@@ -154,7 +154,7 @@ mod tests {
     use crate::Role;
 
     #[test]
-    fn a_letter_means_one_extent() {
+    fn shape_letter_has_one_extent() {
         let boxes = TensorDesc::new(Role::Box, &[2, 3, 4]);
         let counts = TensorDesc::new(Role::Index, &[5]);
         let mut dims = Dims::of("op");

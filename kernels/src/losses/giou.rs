@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zero_deltas_keep_the_box_and_a_clamped_size_is_level() {
+    fn zero_deltas_keep_box_and_clamped_size_has_zero_gradient() {
         let roi = [3.0, 4.0, 13.0, 24.0];
         assert_eq!(decode_box([0.0; 4], roi, [10.0, 10.0, 5.0, 5.0]), roi);
         let grad = decode_box_grad([0.0, 0.0, 9.0, 0.0], roi, [1.0; 4], [-1.0, -1.0, 1.0, 1.0]);

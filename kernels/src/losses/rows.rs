@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_images_weigh_nothing() {
+    fn empty_batch_has_zero_loss() {
         let weights = RowWeights::new(2, &[0], &[0, 1], |_| true);
         assert_eq!([weights.of(0), weights.of(1)], [0.0, 0.0]);
         assert_eq!(sum_rows(0, 256, |_| 1.0), 0.0);

@@ -82,7 +82,7 @@ mod tests {
     use super::{cut, shares, steps};
 
     #[test]
-    fn parts_cover_every_element_once() {
+    fn grid_parts_cover_every_element_once() {
         let mut matrix = vec![0.0; 5 * 7];
         let mut parts = cut(&mut matrix, 7, &steps(5, 2), 3);
         assert_eq!(parts.len(), 9);
@@ -96,7 +96,7 @@ mod tests {
 
     /// 37 units in 8 parts of 4 or 5: the two halves of the parts differ by at most one unit.
     #[test]
-    fn shares_are_even() {
+    fn thread_shares_are_even() {
         let cuts = shares(36 * 14 + 8, 14, 8);
         let units: Vec<usize> = cuts.iter().map(|cut| cut.div_ceil(14)).collect();
         assert_eq!(units, [0, 4, 9, 13, 18, 23, 27, 32, 37]);

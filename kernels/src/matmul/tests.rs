@@ -122,7 +122,7 @@ fn ways() -> impl Iterator<Item = (Operands, Products)> {
 
 /// Tiles may differ in width, but each sum adds its terms in the same order.
 #[test]
-fn bits_do_not_depend_on_the_instruction_set() {
+fn gemm_is_bit_identical_for_every_instruction_set() {
     let fused: Vec<Isa> = Isa::all().into_iter().filter(|isa| isa.name() != "portable").collect();
     for (case, products) in ways() {
         let run = |isa: &Isa| isa.within(|| products.within(|| case.run()));
@@ -176,7 +176,7 @@ fn shapes() -> Vec<Operands> {
 }
 
 #[test]
-fn products_equal_plain_sums() {
+fn gemm_matches_plain_sums() {
     for (case, products) in ways() {
         let sums = case.exact();
         for isa in Isa::all() {
@@ -194,7 +194,7 @@ fn products_equal_plain_sums() {
 
 /// Winograd results differ in bits from direct ones, so the tests above do run it.
 #[test]
-fn tiles_round_otherwise() {
+fn winograd_rounds_differently() {
     let tiled = ways().filter(|(_, products)| products.winograd).map(|(case, _)| {
         let (tiled, plain) = (WINOGRAD.within(|| case.run()), case.run());
         let differ: Vec<bool> = tiled.iter().zip(&plain).map(|(a, b)| a != b).collect();
@@ -209,7 +209,7 @@ fn tiles_round_otherwise() {
 /// bf16 results equal exact sums with rounded operands, except for odd operands, which stay in f32;
 /// they are bit-identical for any number of threads.
 #[test]
-fn products_of_bf16_round_their_factors_and_nothing_else() {
+fn bf16_gemm_rounds_only_its_operands() {
     if !has_bf16() {
         println!("SKIPPED: this processor does not multiply bf16");
         return;
@@ -244,7 +244,7 @@ fn products_of_bf16_round_their_factors_and_nothing_else() {
 /// Winograd rounds operands to bf16 after the transform: twice the error of direct bf16, and
 /// bit-identical for any number of threads.
 #[test]
-fn tiles_of_bf16_round_what_is_transformed() {
+fn bf16_winograd_rounds_transformed_operands() {
     if !has_bf16() {
         println!("SKIPPED: this processor does not multiply bf16");
         return;
@@ -271,7 +271,7 @@ fn tiles_of_bf16_round_what_is_transformed() {
 /// Scale, bias, residual, ReLU in this order, at full and partial width, over several blocks of the
 /// reduction; checked against the plain sums that the test above has verified.
 #[test]
-fn epilogue_equals_its_formula() {
+fn epilogue_matches_formula() {
     for (case, products) in ways() {
         let (s, k) = (case.shape, case.shape.filters);
         let (bias, residual) = (values(k, 5), values(case.g.len(), 6));
@@ -301,7 +301,7 @@ fn for_many<R: Send>(f: impl FnOnce() -> R + Send) -> R {
 }
 
 #[test]
-fn bits_do_not_depend_on_the_number_of_threads() {
+fn gemm_is_bit_identical_for_any_thread_count() {
     let pool = |threads| {
         rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a thread pool")
     };

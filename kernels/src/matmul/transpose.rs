@@ -130,7 +130,7 @@ mod tests {
 
     /// Squares only, edges only and both; rows and columns past the edge are unchanged.
     #[test]
-    fn every_instruction_set_moves_each_element_to_its_place() {
+    fn transpose_is_correct_for_every_instruction_set() {
         for isa in Isa::all() {
             for (rows, len) in [(0, 5), (5, 0), (1, 1), (7, 9), (16, 16), (19, 37), (32, 48)] {
                 let (stride, pitch) = (len + 3, rows + 2);

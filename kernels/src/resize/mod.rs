@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn taps_stay_inside_and_ascend() {
+    fn resize_taps_are_inside_and_ascending() {
         for source in 1..40 {
             for target in 1..60 {
                 let at = |x| bilinear_tap(x, source, target);

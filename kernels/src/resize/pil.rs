@@ -49,7 +49,7 @@ mod tests {
     const ONE: i32 = 1 << 22;
 
     #[test]
-    fn taps_stay_inside_and_add_up_to_one() {
+    fn pil_taps_are_inside_and_sum_to_one() {
         for source in 1..40 {
             for target in 1..60 {
                 for x in 0..target {

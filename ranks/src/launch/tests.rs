@@ -11,7 +11,7 @@ fn read(variables: &str) -> Result<Launch, String> {
 }
 
 #[test]
-fn each_launcher_is_recognised() {
+fn every_launcher_is_detected() {
     for (variables, launcher, [rank, ranks, local_rank, local_ranks]) in [
         (
             "OMPI_COMM_WORLD_RANK=9 OMPI_COMM_WORLD_SIZE=16 OMPI_COMM_WORLD_LOCAL_RANK=1 \
@@ -67,7 +67,7 @@ fn each_launcher_is_recognised() {
 }
 
 #[test]
-fn one_process_needs_no_launcher() {
+fn single_process_needs_no_launcher() {
     for variables in [
         "",
         "RANK=0 WORLD_SIZE=1",
@@ -87,7 +87,7 @@ fn one_process_needs_no_launcher() {
 }
 
 #[test]
-fn variables_that_make_no_sense_are_one_sentence_with_name_value_and_mend() {
+fn invalid_variable_error_has_name_value_and_fix() {
     for (variables, said) in [
         ("RANK=1", "RANK is set (1) but WORLD_SIZE is not; set both"),
         ("WORLD_SIZE=2", "WORLD_SIZE is set (2) but RANK is not; set both"),

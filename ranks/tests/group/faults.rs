@@ -40,7 +40,7 @@ fn survivors_name(victim: usize, end: impl Fn(&Group) + Sync, why: &str, code: O
 }
 
 #[test]
-fn a_rank_that_ends_without_a_word_or_with_an_error_is_named_by_all() {
+fn dead_or_failed_rank_is_reported_by_all_ranks() {
     for victim in [2, 0] {
         survivors_name(victim, |_| (), "its connection closed", None);
         // It is printed to terminals.
@@ -50,7 +50,7 @@ fn a_rank_that_ends_without_a_word_or_with_an_error_is_named_by_all() {
 }
 
 #[test]
-fn a_sum_has_the_order_that_rank_0_gives_it_and_fails_with_a_rank() {
+fn sum_follows_rank0_order_and_fails_with_a_rank() {
     // In f32 these sums depend on the order.
     let of_rank = |rank: usize| [[1e8f32, 1.0, -1e8][rank], rank as f32];
     let backwards = |all: &mut [f32]| {
@@ -77,7 +77,7 @@ fn a_sum_has_the_order_that_rank_0_gives_it_and_fails_with_a_rank() {
 }
 
 #[test]
-fn a_rank_that_goes_away_before_all_have_come_may_come_again() {
+fn rank_that_leaves_during_join_can_rejoin() {
     let (own, lines) = logged(options());
     thread::scope(|scope| {
         let join = |rank: usize, options: &JoinOptions| {
@@ -96,7 +96,7 @@ fn a_rank_that_goes_away_before_all_have_come_may_come_again() {
 }
 
 #[test]
-fn who_leaves_in_order_is_no_loss_and_who_waits_for_it_is_told() {
+fn clean_exit_is_not_a_loss_and_is_reported_to_waiting_ranks() {
     let results = run(3, &options(), |group| {
         group.barrier("the start").expect("all are there");
         if group.rank() == 1 {
@@ -117,7 +117,7 @@ fn who_leaves_in_order_is_no_loss_and_who_waits_for_it_is_told() {
 }
 
 #[test]
-fn a_loss_calls_back_once_with_what_both_were_doing() {
+fn lost_rank_callback_runs_once_with_both_activities() {
     let options = JoinOptions { timeout: Duration::from_secs(1), ..options() };
     run(2, &options, |group: Group| {
         if group.rank() == 1 {
@@ -147,7 +147,7 @@ fn a_loss_calls_back_once_with_what_both_were_doing() {
 }
 
 #[test]
-fn child_processes_inherit_no_connection() {
+fn child_process_inherits_no_connection() {
     run(2, &options(), |group| {
         group.barrier("the start").expect("all are there");
         if group.is_first() {

@@ -7,7 +7,7 @@ use crate::common::{join_some, logged, options, run};
 use ranks::{Group, JoinOptions, RanksError};
 
 #[test]
-fn runs_of_1_2_4_and_8_ranks_join_without_setting_anything() {
+fn runs_of_1_2_4_and_8_ranks_join_without_settings() {
     std::thread::scope(|scope| {
         // Concurrently: runs on one node do not mix.
         for ranks in [1, 2, 4, 8] {
@@ -31,7 +31,7 @@ fn runs_of_1_2_4_and_8_ranks_join_without_setting_anything() {
 }
 
 #[test]
-fn ranks_that_do_not_come_are_named_on_all_that_do() {
+fn missing_ranks_are_reported_on_joined_ranks() {
     let options = JoinOptions { join_timeout: Duration::from_millis(700), ..options() };
     let results = join_some([0, 2], 4, &options, &|_| ());
     for result in results {
@@ -44,7 +44,7 @@ fn ranks_that_do_not_come_are_named_on_all_that_do() {
 }
 
 #[test]
-fn megabytes_arrive_whole_and_in_order() {
+fn megabyte_messages_arrive_complete_and_in_order() {
     let bytes = |rank: usize| -> Vec<u8> {
         (0..3_000_001 + rank).map(|i| (i * 31 + rank * 7) as u8).collect()
     };
@@ -65,7 +65,7 @@ fn megabytes_arrive_whole_and_in_order() {
 }
 
 #[test]
-fn a_barrier_holds_until_the_last_comes() {
+fn barrier_waits_for_last_rank() {
     let late = Duration::from_millis(300);
     let begin = Barrier::new(3);
     let waited = run(3, &options(), |group| {
@@ -83,7 +83,7 @@ fn a_barrier_holds_until_the_last_comes() {
 }
 
 #[test]
-fn a_wait_is_not_limited_while_all_ranks_live() {
+fn wait_has_no_timeout_while_ranks_are_alive() {
     let options = JoinOptions { timeout: Duration::from_millis(400), ..options() };
     run(2, &options, |group| {
         if group.is_first() {
@@ -96,7 +96,7 @@ fn a_wait_is_not_limited_while_all_ranks_live() {
 }
 
 #[test]
-fn a_fact_that_differs_is_named_on_every_rank() {
+fn differing_setting_is_reported_on_every_rank() {
     let long = |text: &str| text.repeat(200);
     let same = vec![("config", long("x")), ("seed", "7".into())];
     let other = vec![("config", long("x")), ("seed", "8".into())];
@@ -124,7 +124,7 @@ fn a_fact_that_differs_is_named_on_every_rank() {
 }
 
 #[test]
-fn ranks_at_different_operations_are_told_so() {
+fn ranks_at_different_operations_fail_with_both_names() {
     let results = run(2, &options(), |group| {
         let result = match group.rank() {
             0 => group.gather("the scores", &[]).map(|_| ()),
@@ -140,7 +140,7 @@ fn ranks_at_different_operations_are_told_so() {
 }
 
 #[test]
-fn a_group_of_one_does_all_of_it_alone() {
+fn group_of_one_needs_no_peers() {
     let (options, lines) = logged(JoinOptions::default());
     let group = Group::join(&ranks::Launch::alone(), options).expect("nobody is missing");
     assert_eq!(group.gather("x", b"1").expect("alone"), [b"1"]);

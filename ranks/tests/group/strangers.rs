@@ -64,7 +64,7 @@ impl Waiting {
 }
 
 #[test]
-fn bytes_of_another_protocol_are_refused() {
+fn foreign_protocol_is_rejected() {
     let mut version = *GREETING;
     version[8] = 9;
     let framed = |bytes: &[u8]| [GREETING, bytes].concat();
@@ -89,7 +89,7 @@ fn bytes_of_another_protocol_are_refused() {
 }
 
 #[test]
-fn a_rank_with_another_token_is_refused_and_asks_until_its_time_is_over() {
+fn wrong_token_is_rejected_until_timeout() {
     let run = wait();
     let wrong = JoinOptions {
         join_timeout: Duration::from_millis(300),
@@ -102,7 +102,7 @@ fn a_rank_with_another_token_is_refused_and_asks_until_its_time_is_over() {
 }
 
 #[test]
-fn who_says_nothing_or_half_of_it_delays_nobody() {
+fn silent_or_partial_peer_does_not_delay_join() {
     let run = wait();
     let silent: Vec<TcpStream> = (0..40).map(|_| run.connect()).collect();
     let mut half = run.connect();
@@ -117,7 +117,7 @@ fn who_says_nothing_or_half_of_it_delays_nobody() {
 }
 
 #[test]
-fn a_silent_connection_is_closed_and_logged() {
+fn silent_connection_is_closed_and_logged() {
     let run = wait();
     let mut silent = run.connect();
     let begin = Instant::now();
@@ -140,7 +140,7 @@ fn a_silent_connection_is_closed_and_logged() {
 }
 
 #[test]
-fn a_rank_that_comes_twice_or_counts_other_ranks_is_refused() {
+fn duplicate_rank_or_wrong_count_is_rejected() {
     let (own, lines) = logged(options());
     let join = |launch: Launch| {
         let own = own.clone();

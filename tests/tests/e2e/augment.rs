@@ -17,7 +17,7 @@ const JITTER: &str = "--set input.augment.jitter_size=64 --set data.empty=keep \
 
 /// Three epochs of 8 steps, and the same interrupted in mid-epoch.
 #[test]
-fn drawn_views_give_the_same_bits_on_any_threads_and_after_a_resume() {
+fn augmented_run_is_bit_identical_across_threads_and_resume() {
     for (name, rule) in [("all", ALL), ("jitter", JITTER), ("turns", TURNS)] {
         let place = Place::new();
         let run = |run: &str, steps: usize, threads: &str| {
@@ -46,7 +46,7 @@ fn drawn_views_give_the_same_bits_on_any_threads_and_after_a_resume() {
 /// The page of micro's images with every kind of view: pictures of each in three epochs,
 /// statistics, and the copy of an image that is added.
 #[test]
-fn the_data_page_shows_images_as_the_network_gets_them() {
+fn data_page_shows_network_input() {
     let place = Place::new();
     let page = |set: &str| {
         place.good(&format!("inspect data micro --out page.html {set}"));
@@ -64,7 +64,7 @@ fn the_data_page_shows_images_as_the_network_gets_them() {
 }
 
 #[test]
-fn wrong_ranges_are_refused_and_values_without_effect_are_named() {
+fn invalid_augment_range_is_rejected_and_no_effect_reported() {
     let place = Place::new();
     for (set, words) in [
         ("input.augment.jitter_scale=[2,1]", "give the least factor, then the greatest"),

@@ -19,7 +19,7 @@ fn boxes_alone() -> Place {
 }
 
 #[test]
-fn boxes_alone_train_faster_rcnn() {
+fn box_only_data_trains_faster_rcnn() {
     let place = boxes_alone();
     let files = files("set/images", "boxes.json");
     let three = "--set model.kind=faster_rcnn --set train.steps=3";
@@ -39,7 +39,7 @@ fn boxes_alone_train_faster_rcnn() {
 
 /// Without `--boxes` nothing would be left of them: this is reported, with the fix.
 #[test]
-fn boxes_alone_are_no_masks() {
+fn box_only_data_is_rejected_for_masks() {
     let place = boxes_alone();
     let words = ["boxes.json", "none of its", "faster_rcnn", "--boxes"];
     let prep = "prep --images set/images --annotations boxes.json --out store";

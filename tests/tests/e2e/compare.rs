@@ -5,7 +5,7 @@ use crate::common::{BAD_CONFIG, Place, as_list, assert_has, micro};
 /// Scores differ as constructed: the second run of a config is as good as the first, one without
 /// detections is worse, and one on other images cannot be compared.
 #[test]
-fn runs_are_compared_on_the_same_images() {
+fn compare_uses_common_images() {
     let place = Place::new();
     let few = "--set train.steps=2 --set solver.warmup_steps=1 --set eval.draw_images=0";
     for (name, more) in [

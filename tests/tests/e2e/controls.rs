@@ -16,7 +16,7 @@ fn tensor(place: &Place, step: u64, file: &str, name: &str) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn frozen_parameters_keep_their_bits_and_have_no_state() {
+fn frozen_parameters_are_unchanged_without_state() {
     let place = Place::new();
     let few =
         "--set train.checkpoint_every_steps=1 --set train.keep_checkpoints=9 --set train.steps=4";
@@ -48,7 +48,7 @@ fn frozen_parameters_keep_their_bits_and_have_no_state() {
 
 /// A config file with groups: they affect the update, and are kept in the run's config.
 #[test]
-fn groups_of_parameters_have_their_own_rates_and_decays() {
+fn parameter_groups_have_separate_rates_and_decays() {
     let place = Place::new();
     let group = "[[solver.groups]]\nmatch = \"backbone.*\"\nlr_factor = 0.0\n";
     let last = "[[solver.groups]]\nmatch = \"*.bias\"\nweight_decay = 0.25\n";
@@ -84,7 +84,7 @@ fn groups_of_parameters_have_their_own_rates_and_decays() {
 }
 
 #[test]
-fn classes_weigh_by_their_names() {
+fn class_weights_apply_by_name() {
     let place = Place::new();
     let few = "--set train.steps=2 --set solver.warmup_steps=0";
     let weighted = "--set loss_weights.classes.circle=8 --set loss_weights.classes.background=0.5";
@@ -130,7 +130,7 @@ fn images_of_rare_classes_are_repeated() {
 
 /// A small set is repeated to the requested epoch length, with each image equally often.
 #[test]
-fn images_of_a_small_set_fill_an_epoch() {
+fn small_data_set_is_repeated_to_fill_epoch() {
     let place = Place::new();
     place.told(
         &micro("--set data.min_epoch_images=40 --set train.epochs=1"),
@@ -149,7 +149,7 @@ fn images_of_a_small_set_fill_an_epoch() {
 /// The averages of a run match the formula, from its initial weights; they are scored and saved as
 /// the checkpoint's weights, and a resumed run is bit-identical.
 #[test]
-fn averages_of_parameters_are_kept_scored_and_resumed() {
+fn ema_weights_are_saved_evaluated_and_resumed() {
     let place = Place::new();
     let few = "--set train.checkpoint_every_steps=1 --set train.keep_checkpoints=9 \
                --set train.eval_at_start=true --set solver.warmup_steps=0";
@@ -206,7 +206,7 @@ fn averages_of_parameters_are_kept_scored_and_resumed() {
 
 /// On the images of one step without flips, whose losses are those before the step.
 #[test]
-fn losses_of_validation_are_those_of_a_step_and_change_no_bit() {
+fn validation_losses_match_step_and_do_not_change_training() {
     let place = Place::new();
     let one = "--set train.steps=3 --set train.batch_size=2 --set data.synthetic.train_images=2 \
                --set eval.train_set=true --set eval.batch_size=2 --set train.eval_at_start=true \

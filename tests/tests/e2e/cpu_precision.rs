@@ -13,7 +13,7 @@ const WIDE: &str = "--set model.fpn.channels=64 --set model.mask_head.channels=[
 /// A run in bf16 is reproducible, resumes bit-exactly, differs from one in fp32, and either
 /// precision can be used for detection.
 #[test]
-fn a_run_in_bf16_repeats_and_resumes_to_the_bit() {
+fn bf16_run_repeats_and_resumes_bit_identically() {
     if !has_bf16() {
         println!("SKIPPED: this processor does not multiply bf16");
         return;
@@ -36,7 +36,7 @@ fn a_run_in_bf16_repeats_and_resumes_to_the_bit() {
 }
 
 #[test]
-fn a_processor_without_products_of_bf16_is_told_so() {
+fn processor_without_bf16_prints_one_line_error() {
     let place = Place::new();
     let mut command = place.command(&micro(BF16));
     let sentence = "error: train.cpu_precision is bf16, but this processor does not multiply bf16";
@@ -46,7 +46,7 @@ fn a_processor_without_products_of_bf16_is_told_so() {
 
 /// The same for 3x3 convolutions with Winograd tiles, which are the default.
 #[test]
-fn a_run_in_tiles_repeats_and_resumes_to_the_bit() {
+fn winograd_run_repeats_and_resumes_bit_identically() {
     let place = Place::new();
     let plain = format!("{WIDE} --set train.winograd=false");
     repeats_and_resumes(&place, [WIDE, &plain], "train.winograd=false");

@@ -20,7 +20,7 @@ fn coco(split: &str) -> Option<(PathBuf, PathBuf)> {
 
 /// A synthetic set, trained on as files, and damaged: image files by a user, the store by a disk.
 #[test]
-fn a_replaced_image_remakes_the_store() {
+fn replaced_image_rebuilds_store() {
     let place = Place::new();
     for (name, seed) in [("a", 1), ("b", 2)] {
         let drawing = format!("--count 8 --size 64 --seed {seed} --out {name}");
@@ -67,7 +67,7 @@ fn a_replaced_image_remakes_the_store() {
 /// `micro` on real images of all shapes: two padded shapes per orientation, a little over one
 /// epoch.
 #[test]
-fn coco_images_train_in_padded_shapes_of_both_orientations() {
+fn coco_images_train_in_both_padded_orientations() {
     let (Some((train, train_json)), Some((val, val_json))) = (coco("train"), coco("val")) else {
         return;
     };
@@ -109,7 +109,7 @@ fn coco_images_train_in_padded_shapes_of_both_orientations() {
 
 /// An edited annotation file is prepared again.
 #[test]
-fn an_edited_annotation_file_is_another_data_set() {
+fn edited_annotation_file_is_a_new_data_set() {
     let place = Place::new();
     place.shapes(6, "set");
     let data = "--set data.synthetic=none --set data.train_images=set/images \
@@ -127,7 +127,7 @@ fn an_edited_annotation_file_is_another_data_set() {
 /// A folder is stored, and trained on, according to its format; an option that needs a folder is
 /// not ignored without one.
 #[test]
-fn a_folder_is_stored_by_its_format() {
+fn folder_is_stored_by_detected_format() {
     let place = Place::new();
     place.shapes(2, "drawn");
     std::fs::remove_dir_all(place.join("drawn/store")).expect("a store");
@@ -168,7 +168,7 @@ fn a_folder_is_stored_by_its_format() {
 
 /// Likely mistakes in data are reported by each run, not only by the one that builds the store.
 #[test]
-fn odd_data_is_told_each_time() {
+fn doubtful_data_is_reported_on_every_run() {
     let place = Place::new();
     place.shapes(6, "set");
     let mut annotations = place.json("set/annotations.json");
@@ -193,7 +193,7 @@ fn odd_data_is_told_each_time() {
 /// A synthetic set whose store is lost or damaged is generated again; a foreign folder is left
 /// unchanged.
 #[test]
-fn a_drawn_set_whose_store_is_lost_or_damaged_is_drawn_again() {
+fn lost_or_damaged_synthetic_set_is_regenerated() {
     let place = Place::new();
     let dir = place.path().display();
     let config = Config::load("micro", &[format!("data.synthetic.dir={dir}")]).expect("a preset");
@@ -223,7 +223,7 @@ fn a_drawn_set_whose_store_is_lost_or_damaged_is_drawn_again() {
 }
 
 #[test]
-fn official_detections_print_the_familiar_lines() {
+fn reference_detections_print_pycocotools_summary() {
     let root = support::data_dir().join("coco-eval");
     let gt = root.join("annotations/instances_val2014_100.json");
     let Some(gt) = support::need(gt) else { return };
@@ -244,7 +244,7 @@ fn official_detections_print_the_familiar_lines() {
 
 /// Its statistics and files are checked by the tests of dali.
 #[test]
-fn the_drawn_set_is_coco_and_keeps_its_promises() {
+fn synthetic_set_is_valid_coco() {
     let place = Place::new();
     place.good("prep --synthetic shapes --count 200 --seed 3 --out set");
     let coco = place.json("set/annotations.json");

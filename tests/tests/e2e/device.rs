@@ -13,7 +13,7 @@ fn no_gpu() -> Option<String> {
 }
 
 #[test]
-fn every_command_takes_the_device_that_it_is_told() {
+fn every_command_uses_requested_device() {
     let Some(sentence) = no_gpu() else { return };
     let place = Place::new();
     for (run, device) in [("runs/micro", "--device cpu"), ("runs/micro-2", "--device auto")] {
@@ -36,7 +36,7 @@ fn every_command_takes_the_device_that_it_is_told() {
 }
 
 #[test]
-fn bench_times_steps_of_a_given_shape_without_data() {
+fn bench_times_given_shape_without_data() {
     let Some(sentence) = no_gpu() else { return };
     let place = Place::new();
     let shaped = "--preset micro --padded 64x96 --warmup 1 --json b.json";

@@ -53,7 +53,7 @@ fn assert_whole_records(place: &Place, run: &str) {
 }
 
 #[test]
-fn a_run_goes_on_to_its_scores_without_room_for_a_checkpoint() {
+fn full_disk_skips_checkpoint_and_run_finishes() {
     let place = Place::new();
     draw_data(&place);
     let Some(said) = with_disk(&place, 100, &format!("$ONEGRAPH {TRAIN}")) else { return };
@@ -74,7 +74,7 @@ fn a_run_goes_on_to_its_scores_without_room_for_a_checkpoint() {
 }
 
 #[test]
-fn a_disk_that_has_room_again_gets_the_next_checkpoint() {
+fn next_checkpoint_is_saved_after_disk_space_returns() {
     let place = Place::new();
     draw_data(&place);
     // Something else fills the disk, until the run has reported that it is full.
@@ -99,7 +99,7 @@ fn a_disk_that_has_room_again_gets_the_next_checkpoint() {
 }
 
 #[test]
-fn predictions_are_written_without_room_for_their_pictures() {
+fn predictions_are_written_without_space_for_pictures() {
     let place = Place::new();
     draw_data(&place);
     place.good(&TRAIN.replace("run_dir=disk", "run_dir=runs"));
@@ -121,7 +121,7 @@ fn predictions_are_written_without_room_for_their_pictures() {
 }
 
 #[test]
-fn scores_are_told_before_a_report_fails() {
+fn scores_are_printed_before_report_fails() {
     let place = Place::new();
     draw_data(&place);
     // Space for checkpoints, which are 262 KiB each, but not for a page as well.

@@ -17,7 +17,7 @@ fn apart(a: &[f64], b: &[f64]) -> f64 {
 
 /// The commands of a first session, in each precision, compared with the CPU's f32.
 #[test]
-fn a_model_is_trained_evaluated_and_shown() {
+fn emulated_gpu_trains_evaluates_and_inspects() {
     let gpus = Gpus::new("H100");
     let told = gpus.good("doctor");
     assert_has(&told, &["gpu 0    NVIDIA H100 80GB HBM3, "]);
@@ -58,7 +58,7 @@ fn a_model_is_trained_evaluated_and_shown() {
 
 /// GPU metrics are NVML's, except for the clock, which is unknown; tensors are collected.
 #[test]
-fn a_run_shows_what_its_gpu_computes() {
+fn emulated_run_logs_gpu_precision() {
     let gpus = Gpus::new("A100");
     let rule = "[{of='activations',tensors='P2',every=2}]";
     gpus.good(&micro(&format!("--device cuda --set train.steps=2 --set train.log={rule}")));
@@ -74,7 +74,7 @@ fn a_run_shows_what_its_gpu_computes() {
 /// Views, colours and boxes of masks on a GPU equal the CPU's: steps in fp32 differ only by
 /// rounding.
 #[test]
-fn drawn_views_and_colours_are_those_of_the_cpu() {
+fn gpu_views_and_colours_match_cpu() {
     const DRAWN: &str = "--set input.augment.min_sizes=[48,64] --set input.max_size=96 \
                          --set input.augment.crop=0.5 --set input.augment.quarter_turns=0.7 \
                          --set input.augment.brightness=0.4 --set input.augment.contrast=0.4 \
@@ -93,7 +93,7 @@ fn drawn_views_and_colours_are_those_of_the_cpu() {
 
 /// The same weights, for any order of streams, blocks and warps, and on any GPU.
 #[test]
-fn the_order_of_work_changes_no_bit() {
+fn stream_order_does_not_change_results() {
     let gpus = Gpus::new("A100");
     let train = |name: &str, more: &[(&str, &str)]| {
         let arguments =
@@ -138,7 +138,7 @@ const FATAL: &[(&str, u32)] = &[
 
 /// For any failing driver call, a one-line message reports it, with the exit code for a device.
 #[test]
-fn an_error_of_each_call_ends_with_one_sentence() {
+fn error_of_each_driver_call_prints_one_line() {
     let gpus = Gpus::new("A100");
     let fails = |plant: &str| {
         let arguments = micro("--device cuda --set train.steps=3 --set train.name=x");
@@ -160,7 +160,7 @@ fn an_error_of_each_call_ends_with_one_sentence() {
 
 /// The steps of the command bench, on the GPU of each architecture.
 #[test]
-fn bench_measures_a_step() {
+fn bench_measures_emulated_step() {
     for model in ["A100", "H200"] {
         let gpus = Gpus::new(model);
         let said = good(&mut gpus.bench("--preset micro --device cuda --steps 2 --warmup 1"));

@@ -36,7 +36,7 @@ fn after(words: &str, more: &str, victim: usize, signal: Signal) -> Ended {
 }
 
 #[test]
-fn a_rank_that_is_killed_or_stopped_is_named() {
+fn killed_or_stopped_gpu_rank_is_reported() {
     let long = "--set train.eval_every_steps=2 --set data.synthetic.val_images=400";
     for (words, more) in [("iter 3/", ""), ("iter 2/", long)] {
         for victim in [1, 0] {
@@ -50,7 +50,7 @@ fn a_rank_that_is_killed_or_stopped_is_named() {
 }
 
 #[test]
-fn all_ranks_save_and_leave_when_one_is_asked_to() {
+fn signal_to_one_gpu_rank_saves_and_stops_all() {
     let ended = after("iter 2/", "", 1, Signal::USR1);
     assert_eq!(ended.codes, [INTERRUPTED; 2], "{}", ended.said);
     assert_eq!(ended.said.matches("interrupted; go on with").count(), 1, "{}", ended.said);
@@ -72,7 +72,7 @@ const OF_NCCL: &[(&str, &str, &str, &[i32])] = &[
 
 /// Each ends both ranks in bounded time, also if NCCL does not release a group that has graphs.
 #[test]
-fn faults_of_nccl_end_all_ranks() {
+fn nccl_fault_stops_all_ranks() {
     let gpus = Gpus::new("H100,H100");
     for (plant, more, words, codes) in OF_NCCL {
         let arguments = micro(&format!("{ENDLESS} {more} --ranks 2"));

@@ -20,7 +20,7 @@ fn findings(gpus: &Gpus) -> Vec<String> {
 }
 
 #[test]
-fn two_ranks_train_to_the_same_weights_each_time() {
+fn two_gpu_ranks_are_deterministic() {
     let gpus = Gpus::new("A100,A100");
     let state = |name: &str, ranks: &str| {
         let more = format!("--set train.steps=3 --set train.name={name} {ranks}");
@@ -43,7 +43,7 @@ fn two_ranks_train_to_the_same_weights_each_time() {
 }
 
 #[test]
-fn four_ranks_train_to_the_same_weights_each_time() {
+fn four_gpu_ranks_are_deterministic() {
     let gpus = Gpus::new("A100,A100,A100,A100");
     let train_with = |name: &str, ranks: u32| {
         let more = format!(
@@ -64,7 +64,7 @@ fn four_ranks_train_to_the_same_weights_each_time() {
 /// Rank 1 dies in an all-reduce: the other leaves NCCL while its graphs contain all-reduces, and
 /// reports it.
 #[test]
-fn a_rank_that_dies_in_a_sum_is_named() {
+fn rank_killed_during_all_reduce_is_reported() {
     let gpus = Gpus::new("H100,H100");
     let since = Instant::now();
     let said = said(&mut train(&gpus, "--set train.steps=400 --ranks 2", "1/sum:9=die"));
@@ -76,7 +76,7 @@ fn a_rank_that_dies_in_a_sum_is_named() {
 
 /// A failure in NCCL itself, with all ranks alive, ends them; nothing waits for its all-reduce.
 #[test]
-fn a_sum_that_fails_ends_all_ranks() {
+fn failed_all_reduce_stops_all_ranks() {
     let gpus = Gpus::new("H100,H100");
     let since = Instant::now();
     let said = said(&mut train(&gpus, "--set train.steps=400 --ranks 2", "0/sum:9=error"));

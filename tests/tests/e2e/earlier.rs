@@ -105,7 +105,7 @@ fn copied(folder: &str) -> Place {
 }
 
 #[test]
-fn earlier_runs_resume_to_the_same_bits() {
+fn earlier_runs_resume_bit_identically() {
     for Earlier { folder, run, state, detections } in RUNS {
         let (writer, made, until) = match folder {
             "" => ("an older onegraph in format 2", 6, 9),
@@ -138,7 +138,7 @@ fn earlier_runs_resume_to_the_same_bits() {
 
 /// The pictures of a run written by 7031707 were only on its page.
 #[test]
-fn an_earlier_report_goes_on() {
+fn earlier_report_is_continued() {
     let place = copied("");
     let [before, page] = ["report.json", "report.html"].map(|name| format!("runs/sgd/{name}"));
     let (before, page) = (place.json(&before), place.text(&page));
@@ -152,7 +152,7 @@ fn an_earlier_report_goes_on() {
 }
 
 #[test]
-fn an_earlier_run_is_evaluated_and_detects() {
+fn earlier_run_evaluates_and_predicts() {
     let place = copied("");
     let scores = place.good("eval --run runs/sgd --device cpu");
     assert!(scores.contains("triangle       2 "), "{scores}");
@@ -163,7 +163,7 @@ fn an_earlier_run_is_evaluated_and_detects() {
 
 /// With the results written by 80c2d0ae from the same files.
 #[test]
-fn earlier_results_are_found_again_scored_and_compared() {
+fn earlier_results_are_scored_and_compared() {
     let place = copied("80c2d0ae");
     place.good("inspect shapes.store --verify");
     for (run, kinds) in [("masks", ["bbox", "segm"]), ("keypoints", ["bbox", "keypoints"])] {
@@ -200,7 +200,7 @@ fn values(text: &str) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn earlier_configs_mean_what_they_meant() {
+fn earlier_configs_load_unchanged() {
     let place = Place::new();
     let mut count = 0;
     for entry in fs::read_dir(earlier().join("presets")).expect("a folder") {

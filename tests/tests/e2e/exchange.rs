@@ -19,7 +19,7 @@ fn scores(place: &Place, weights: &str) -> String {
 }
 
 #[test]
-fn an_exported_model_has_the_scores_of_its_run_and_others_are_not_expected() {
+fn exported_model_has_scores_of_its_run() {
     let place = trained();
     let whole = place.good("eval --run runs/micro");
     let export = "export --run runs/micro --names-only --format";
@@ -60,7 +60,7 @@ fn an_exported_model_has_the_scores_of_its_run_and_others_are_not_expected() {
 }
 
 #[test]
-fn what_a_format_cannot_express_is_named_and_refused() {
+fn export_rejects_model_the_format_cannot_express() {
     let place = trained();
     let told = ["the small body", "group norms", "no level above", "--names-only"];
     let export = "export --run runs/micro --format torchvision --out a";
@@ -79,7 +79,7 @@ fn what_a_format_cannot_express_is_named_and_refused() {
 }
 
 #[test]
-fn an_onnx_file_is_written_of_any_kind_of_model_or_refused() {
+fn onnx_export_writes_or_rejects_every_model_kind() {
     let place = trained();
     let export = "export --run runs/micro --format onnx --out m.onnx";
     assert!(place.good(export).contains("m.onnx: opset 17, images [N, 3, 64, 64]"));
@@ -115,7 +115,7 @@ fn begun(place: &Place, init: &str, words: &[&str]) {
 }
 
 #[test]
-fn a_run_begins_from_a_file_of_either_extent() {
+fn run_starts_from_full_or_backbone_file() {
     let place = trained();
     place.good("export --run runs/micro --names-only --format detectron2 --out whole.pth");
     let all = "0 initialised, 0 missing, 0 mismatched; 0 tensors unexpected";
@@ -154,7 +154,7 @@ fn a_run_begins_from_a_file_of_either_extent() {
 }
 
 #[test]
-fn rows_of_classes_are_kept_by_name_and_not_taken_in_silence_without() {
+fn class_rows_are_kept_by_name_only_if_requested() {
     let place = trained();
     let meta = place.json(&format!("{CHECKPOINT}/checkpoint.json"));
     let categories = as_list(&meta["categories"]);

@@ -57,7 +57,7 @@ const TRAIN: &str = "--device cuda --set train.steps=3";
 /// A GPU whose wgmma kernels are wrong, or fault, trains without them, and prints a notice at each
 /// start; it is tested once.
 #[test]
-fn kernels_of_warpgroups_that_fail_their_check_are_left_out() {
+fn wgmma_kernels_that_fail_self_test_are_disabled() {
     for made in [wrong("conv2d_f16_tall"), faulty("conv2d_grad_weight_f16_low")] {
         let gpus = Gpus::new("H100");
         let kernel = made.1.split(':').next().expect("a kernel").to_string();

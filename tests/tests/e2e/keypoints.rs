@@ -8,7 +8,7 @@ const VAL: &str = "runs/data/micro/val-8x64-seed0";
 
 /// A run that detects something; it resumes, and its scores come with their files.
 #[test]
-fn keypoints_are_trained_scored_and_predicted() {
+fn keypoints_are_trained_evaluated_and_predicted() {
     let place = Place::new();
     let set = "--set train.steps=40 --set model.detections.score_threshold=0.01";
     place.told(&micro(&format!("{KEYPOINTS} {set}")), &["keypoints AP"]);
@@ -48,7 +48,7 @@ fn keypoints_are_trained_scored_and_predicted() {
 }
 
 #[test]
-fn a_model_of_other_keypoints_than_the_data_is_refused() {
+fn model_with_different_keypoints_is_rejected() {
     let place = Place::new();
     let other = micro("--set model.kind=keypoint_rcnn");
     place.bad(&other, BAD_CONFIG, &["has 5 keypoints an object", "set it to 5"]);

@@ -71,7 +71,7 @@ fn with_91_outputs(mut tensors: Tensors) -> Tensors {
 }
 
 #[test]
-fn a_head_of_91_outputs_keeps_cocos_ids() {
+fn head_with_91_outputs_keeps_coco_ids() {
     let place = trained_on_sparse_ids(400);
     tensors::write(
         &place,
@@ -124,7 +124,7 @@ fn a_head_of_91_outputs_keeps_cocos_ids() {
 /// A head with 91 outputs and no stored classes has COCO's: data with other names is not scored
 /// with them, and training on it does not start from their predictors.
 #[test]
-fn a_head_of_91_outputs_is_not_taken_for_other_categories() {
+fn head_with_91_outputs_is_rejected_for_other_categories() {
     let place = trained_on_sparse_ids(1);
     let model = MODEL.replace("400", "001");
     tensors::write(
@@ -166,7 +166,7 @@ fn a_head_of_91_outputs_is_not_taken_for_other_categories() {
 
 /// The file is sufficient to determine the classes.
 #[test]
-fn a_weights_file_states_its_classes() {
+fn weights_file_contains_its_classes() {
     let place = trained_on_sparse_ids(400);
     let bytes = place.bytes(MODEL);
     let (_, header) = SafeTensors::read_metadata(&bytes).expect("a header");

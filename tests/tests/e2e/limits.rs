@@ -16,7 +16,7 @@ fn run(place: &Place, arguments: &[&str]) -> (Output, Duration) {
 }
 
 #[test]
-fn every_number_at_its_limit_is_planned_or_refused() {
+fn every_number_at_its_limit_is_planned_or_rejected() {
     let place = Place::new();
     for key in engine::config::schema().keys() {
         let Some(max) = &key.max else { continue };
@@ -40,7 +40,7 @@ fn every_number_at_its_limit_is_planned_or_refused() {
 }
 
 #[test]
-fn a_batch_that_no_memory_holds_is_told_before_anything_is_allocated() {
+fn too_large_batch_is_rejected_before_allocation() {
     let place = Place::new();
     let large = micro(
         "--set train.batch_size=2000 --set train.images_per_group=2000 --set input.max_size=512 \
@@ -59,7 +59,7 @@ fn a_batch_that_no_memory_holds_is_told_before_anything_is_allocated() {
 }
 
 #[test]
-fn the_limit_of_the_address_space_counts() {
+fn address_space_limit_is_respected() {
     let place = Place::new();
     let eval = micro("--set train.steps=1 --set model.detections.per_image=100000");
     let inner = place.command(&eval);
@@ -70,7 +70,7 @@ fn the_limit_of_the_address_space_counts() {
 }
 
 #[test]
-fn sizes_that_kernels_cannot_count_are_refused() {
+fn sizes_beyond_kernel_index_range_are_rejected() {
     let place = Place::new();
     let plan = |more: &str| format!("inspect plan torchvision_r50 --device cuda {more}");
     let large = plan("--height 16384 --width 16384");

@@ -10,7 +10,7 @@ use crate::common::{BAD_CONFIG, BAD_DATA, FAILED, Place, as_count, as_list, bad,
 const USAGE: i32 = 2;
 
 #[test]
-fn config() {
+fn invalid_configs_print_one_line_error() {
     let place = Place::new();
     for (set, words) in [
         ("solver.learning_rat=1", &["--set", "did you mean `solver.learning_rate`?"][..]),
@@ -34,7 +34,7 @@ fn config() {
 }
 
 #[test]
-fn command_line() {
+fn invalid_command_lines_print_one_line_error() {
     let place = Place::new();
     for (arguments, word) in [
         ("", "Usage"),
@@ -57,7 +57,7 @@ fn command_line() {
 }
 
 #[test]
-fn threads() {
+fn invalid_thread_counts_print_one_line_error() {
     let place = Place::new();
     let doctor = |threads: &str| said(place.command("doctor").env("RAYON_NUM_THREADS", threads));
     assert!(doctor("1").out.contains(", 1 thread\n"), "{}", doctor("1").out);
@@ -71,7 +71,7 @@ fn threads() {
 }
 
 #[test]
-fn pipes_are_no_files() {
+fn pipes_are_rejected_as_input_files() {
     let place = Place::new();
     let made = Command::new("mkfifo").arg(place.join("pipe")).status();
     assert!(made.expect("mkfifo runs").success());
@@ -98,7 +98,7 @@ fn pipes_are_no_files() {
 }
 
 #[test]
-fn data() {
+fn invalid_data_prints_one_line_error() {
     let place = Place::new();
     let none = "--set data.synthetic=none";
     let store = format!("{none} --set data.train_store=no.store --set data.val_store=no.store");
@@ -119,7 +119,7 @@ fn data() {
 }
 
 #[test]
-fn images_to_predict() {
+fn invalid_prediction_inputs_print_one_line_error() {
     let place = Place::new();
     place.write("text/1.jpg", "no picture");
     place.write("empty/readme.txt", "");
@@ -144,7 +144,7 @@ fn images_to_predict() {
 }
 
 #[test]
-fn run_directory() {
+fn invalid_run_directory_prints_one_line_error() {
     let place = Place::new();
     place.write("file", "");
     place.bad(&micro("--set train.run_dir=file"), BAD_CONFIG, &["file is a file"]);
@@ -159,7 +159,7 @@ fn run_directory() {
 }
 
 #[test]
-fn checkpoints() {
+fn invalid_checkpoints_print_one_line_error() {
     let place = Place::trained("--set train.checkpoint_every_steps=5");
     let resume = "train --resume runs/micro";
     let wider = format!("{resume} --set model.fpn.channels=16");
@@ -194,7 +194,7 @@ fn checkpoints() {
 
 /// The same shapes under other names: labels would silently refer to other classes.
 #[test]
-fn data_of_other_classes() {
+fn data_with_other_classes_is_rejected() {
     let place = Place::new();
     place.shapes(8, "set");
     let renamed = place.text("set/annotations.json").replace("\"square\"", "\"cube\"");
@@ -214,7 +214,7 @@ fn data_of_other_classes() {
 
 /// A model may have more classes than its data; a run reports that, and keys without effect.
 #[test]
-fn more_classes_than_the_data_has() {
+fn more_classes_than_data_are_rejected_or_reported() {
     let place = Place::new();
     let idle = "--set train.patience=1 --set solver.milestones=[5] \
                 --set solver.lars.trust_coefficient=0.5";

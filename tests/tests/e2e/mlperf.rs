@@ -101,7 +101,7 @@ fn check(place: &Place, module: &str, words: &[&str]) -> Option<(String, bool)> 
 }
 
 #[test]
-fn a_shortened_run_lacks_accuracy_alone() {
+fn shortened_timed_run_lacks_only_accuracy() {
     let place = place();
     let said =
         place.told(RUN, &["model.fpn.channels is 8, in the reference 256", "Data Representation:"]);
@@ -149,7 +149,7 @@ fn a_shortened_run_lacks_accuracy_alone() {
 
 /// The same on an emulated GPU, with few regions.
 #[test]
-fn a_shortened_run_on_a_device_leaves_a_log() {
+fn shortened_timed_device_run_writes_log() {
     let gpus = Gpus::new("H100");
     gpus.place.write("short.toml", SHORT);
     let few = "--set train.steps=3 --set model.roi.batch_size_per_image=8 \
@@ -191,7 +191,7 @@ fn assert_lacks_accuracy_alone(place: &Place, out: &str, run: usize) {
 }
 
 #[test]
-fn runs_that_reach_their_targets_are_scored() {
+fn timed_runs_that_reach_targets_are_scored() {
     let place = place();
     let run = format!("{RUN} --runs 3 --set train.target_box=0 --set train.target_mask=0");
     let said = place.told(&run, &[]);
@@ -248,7 +248,7 @@ fn assert_tree_is_accepted(place: &Place) {
 /// One flipped byte in each file of a store: names and sizes of images are metadata, everything
 /// else is read once the clock runs. A run that encountered the damage has no score.
 #[test]
-fn damage_of_each_file_is_found_when_the_rules_allow_the_read() {
+fn timed_run_detects_damage_after_run_start() {
     let place = place();
     place.shapes(20, "train");
     place.good("prep --synthetic shapes --count 6 --size 64 --seed 5 --out val");
@@ -276,7 +276,7 @@ fn damage_of_each_file_is_found_when_the_rules_allow_the_read() {
 }
 
 #[test]
-fn a_run_that_diverges_is_followed_by_the_next() {
+fn diverged_timed_run_is_followed_by_the_next() {
     let place = place();
     let wild = "--set solver.learning_rate=1e6 --set solver.warmup_steps=0 --set train.steps=30";
     let said = place.run(&format!("{RUN} --runs 2 {wild}"));
@@ -291,7 +291,7 @@ fn a_run_that_diverges_is_followed_by_the_next() {
 }
 
 #[test]
-fn a_run_that_cannot_be_timed_is_refused() {
+fn run_that_breaks_timing_rules_is_rejected() {
     let place = place();
     for (set, words) in [
         ("train.target_mask=none", "set train.target_box and train.target_mask"),
@@ -320,7 +320,7 @@ fn a_run_that_cannot_be_timed_is_refused() {
 /// synthetic data and a small model: one rank is killed during training, and its run continues from
 /// its checkpoint.
 #[test]
-fn the_timed_run_is_rehearsed_on_two_hosts() {
+fn timed_run_works_on_two_hosts() {
     if !has_namespaces() || is_missing("mpirun") {
         return;
     }

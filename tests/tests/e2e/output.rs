@@ -16,7 +16,7 @@ const LOSSES: [&str; 5] =
     ["loss_classifier", "loss_box_reg", "loss_mask", "loss_objectness", "loss_rpn_box_reg"];
 
 #[test]
-fn a_run_directory_holds_what_the_readme_says_and_is_never_overwritten() {
+fn run_directory_matches_readme_and_is_never_overwritten() {
     let place = Place::new();
     let out = place.good("train micro");
     assert_eq!(out.matches("Average Precision").count(), 12, "six lines of AP, twice");
@@ -49,7 +49,7 @@ fn a_run_directory_holds_what_the_readme_says_and_is_never_overwritten() {
 }
 
 #[test]
-fn report_and_metrics() {
+fn report_and_metrics_have_documented_fields() {
     let place = Place::trained("--set train.eval_every_steps=4");
     let report = place.report("micro");
     assert_eq!(report["steps"], 10);
@@ -88,7 +88,7 @@ fn report_and_metrics() {
 
 /// The program prints the commit of its build, from any directory.
 #[test]
-fn the_commit_of_a_report_is_that_of_the_build() {
+fn report_commit_matches_build() {
     let place = Place::new();
     let program = place.join("onegraph");
     fs::copy(env!("CARGO_BIN_EXE_onegraph-under-test"), &program).expect("a copy");
@@ -109,7 +109,7 @@ fn the_commit_of_a_report_is_that_of_the_build() {
 }
 
 #[test]
-fn a_plan_is_for_the_size_of_the_config_s_images() {
+fn plan_uses_configured_image_size() {
     let place = Place::new();
     for (side, more) in [("64", ""), ("96", "--set input.max_size=90")] {
         let plan = place.good(&format!("inspect plan micro {more}"));
@@ -120,7 +120,7 @@ fn a_plan_is_for_the_size_of_the_config_s_images() {
 }
 
 #[test]
-fn the_printed_config_is_the_run_s() {
+fn printed_config_matches_run_config() {
     let place = Place::new();
     let printed = place.shows(
         "train micro --set solver.learning_rate=0.01 --print-config",
@@ -132,7 +132,7 @@ fn the_printed_config_is_the_run_s() {
 }
 
 #[test]
-fn a_target_ends_the_run_and_the_report_says_so() {
+fn reached_target_ends_run_and_is_reported() {
     let place = Place::trained("--set train.eval_every_steps=3 --target box=0.0,mask=0.0");
     let report = place.report("micro");
     assert_eq!((&report["steps"], &report["target_reached"]), (&3.into(), &true.into()));
@@ -150,7 +150,7 @@ fn a_target_ends_the_run_and_the_report_says_so() {
 }
 
 #[test]
-fn a_faster_rcnn_has_boxes_alone() {
+fn faster_rcnn_outputs_only_boxes() {
     let place = Place::new();
     place.good(&micro("--set model.kind=faster_rcnn"));
     let page = place.text("runs/micro/report.html");
@@ -163,7 +163,7 @@ fn a_faster_rcnn_has_boxes_alone() {
 }
 
 #[test]
-fn predictions_score_as_the_evaluation_did_and_are_drawn() {
+fn predictions_score_like_evaluation_and_are_drawn() {
     let place = Place::trained("--set train.steps=60 --set eval.batch_size=3");
     let val = "runs/data/micro/val-8x64-seed0";
     place.good(&format!("predict --run runs/micro --out p --min-score 0.1 {val}/images"));
@@ -203,7 +203,7 @@ fn predictions_score_as_the_evaluation_did_and_are_drawn() {
 
 /// Every file that a command writes to a user-specified path.
 #[test]
-fn outputs_follow_links_and_leave_pipes_as_they_are() {
+fn outputs_follow_symlinks_and_keep_pipes() {
     let place = Place::trained("--set train.steps=2");
     let val = "runs/data/micro/val-8x64-seed0/images";
     let (onegraph, bench) =

@@ -47,7 +47,7 @@ fn others(place: &Place, known: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn two_processes_that_make_one_data_set_both_have_it() {
+fn two_processes_can_prepare_one_data_set() {
     let races = std::env::var("ONEGRAPH_RACES").ok().and_then(|text| text.parse().ok());
     let races = races.unwrap_or(RACES);
     for race in 0..races {
@@ -72,7 +72,7 @@ fn two_processes_that_make_one_data_set_both_have_it() {
 }
 
 #[test]
-fn two_runs_share_the_data_that_one_of_them_draws() {
+fn two_runs_share_generated_data() {
     let place = Place::new();
     let run = |name: &str| {
         let run = format!("--set train.steps=1 --set train.run_dir={name}");

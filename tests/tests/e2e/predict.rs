@@ -31,7 +31,7 @@ fn pictures(place: &Place, folder: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_bad_file_is_named_and_the_rest_is_predicted() {
+fn unreadable_image_is_reported_and_others_are_predicted() {
     let place = trained();
     copy(&place, 1, "in/street.jpg");
     copy(&place, 2, "in/sub/deep/street.jpg");
@@ -77,7 +77,7 @@ fn ids(place: &Place, folder: &str) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn numbers_of_names_are_ids_whatever_else_is_in_the_folder() {
+fn numeric_file_names_are_image_ids() {
     let place = trained();
     for (image, name) in [(1, "139.jpg"), (2, "285.jpg"), (3, "street.jfif")] {
         copy(&place, image, &format!("in/{name}"));
@@ -115,7 +115,7 @@ fn with_orientation(jpeg: &[u8], turn: u8) -> Vec<u8> {
 }
 
 #[test]
-fn an_image_is_turned_as_its_exif_says() {
+fn exif_orientation_is_applied() {
     let place = trained();
     let jpeg = place.bytes(&format!("{VAL}/{:012}.jpg", 1));
     // Displayed rotated by 90 degrees clockwise.
@@ -134,7 +134,7 @@ fn an_image_is_turned_as_its_exif_says() {
 }
 
 #[test]
-fn the_library_s_example_predicts_as_the_command_does() {
+fn library_example_matches_predict_command() {
     let place = trained();
     let image = format!("{VAL}/{:012}.jpg", 3);
     let mut text = vec![];

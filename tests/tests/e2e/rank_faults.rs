@@ -89,18 +89,18 @@ fn all_name_the_lost_rank(losses: &[Loss]) {
 }
 
 #[test]
-fn a_rank_killed_or_stopped_in_training_is_named() {
+fn killed_or_stopped_training_rank_is_reported() {
     all_name_the_lost_rank(&IN_TRAINING);
 }
 
 #[test]
-fn a_rank_lost_in_an_evaluation_or_while_another_draws_is_named() {
+fn rank_lost_in_evaluation_or_data_generation_is_reported() {
     all_name_the_lost_rank(&ELSEWHERE);
 }
 
 /// mpirun continues the stopped rank once another has exited.
 #[test]
-fn a_rank_killed_or_stopped_under_mpirun_is_named() {
+fn killed_or_stopped_mpirun_rank_is_reported() {
     if is_missing("mpirun") {
         return;
     }
@@ -117,7 +117,7 @@ fn a_rank_killed_or_stopped_under_mpirun_is_named() {
 
 /// Rank 1 reads from its own disk, which loses the store while it is in use.
 #[test]
-fn a_rank_whose_store_is_cut_ends_all() {
+fn rank_with_truncated_store_stops_all() {
     let place = Place::new();
     place.good(&ENDLESS.replace("steps=2000", "steps=6"));
     fs::create_dir(place.join("other")).expect("a folder");
@@ -147,7 +147,7 @@ fn a_rank_whose_store_is_cut_ends_all() {
 /// On a full disk the run continues to its scores; then rank 0 ends with its error, and the others
 /// repeat it.
 #[test]
-fn a_full_disk_of_rank_0_is_told_by_all() {
+fn full_disk_on_rank0_is_reported_by_all() {
     let place = Place::new();
     let train = ENDLESS.replace("steps=2000", "steps=12").replace("=runs", "=disk");
     place.good(&ENDLESS.replace("steps=2000", "steps=6"));
@@ -172,7 +172,7 @@ fn a_full_disk_of_rank_0_is_told_by_all() {
 
 /// For any rank that gets the request, all save at one step and exit; one line reports it.
 #[test]
-fn all_ranks_save_and_leave_when_one_is_asked_to() {
+fn signal_to_one_rank_saves_and_stops_all() {
     let saved_and_left = |place: &Place, ended: &Ended, told: [usize; 2]| {
         assert!(ended.codes.iter().all(|code| *code == INTERRUPTED), "{}", ended.said);
         let words = ["SIGUSR1: stopping", "another rank was asked to stop: all stop after step"];
@@ -205,7 +205,7 @@ fn all_ranks_save_and_leave_when_one_is_asked_to() {
 }
 
 #[test]
-fn an_evaluation_is_the_last_when_one_rank_is_asked_to_stop() {
+fn signal_during_evaluation_stops_all_after_it() {
     let place = Place::new();
     let ended = signalled(&place, 2, EVALUATING, "iter 2/", (1, Signal::USR1));
     assert_eq!(ended.codes, [INTERRUPTED; 2], "{}", ended.said);
@@ -215,7 +215,7 @@ fn an_evaluation_is_the_last_when_one_rank_is_asked_to_stop() {
 /// A run whose rank died continues from its last checkpoint with another number of ranks, and ends
 /// like an undisturbed one.
 #[test]
-fn a_run_that_lost_a_rank_goes_on_with_another_number_of_ranks() {
+fn run_that_lost_a_rank_resumes_with_other_rank_count() {
     let place = Place::new();
     let run = |ranks: usize, more: &str| {
         let steps = "--set train.steps=8 --set train.checkpoint_every_steps=3";
@@ -238,7 +238,7 @@ fn a_run_that_lost_a_rank_goes_on_with_another_number_of_ranks() {
 
 /// Non-finite losses are reported once, with a step that can be replayed.
 #[test]
-fn non_finite_losses_are_told_by_one_rank() {
+fn non_finite_loss_is_reported_by_one_rank() {
     let place = Place::new();
     let wild = ENDLESS.replace("warmup_steps=5", "warmup_steps=0");
     let ended = Running::start(&place, 2, &format!("{wild} --set solver.learning_rate=1e6")).end();

@@ -29,7 +29,7 @@ fn good(run: Running<'_>) -> Ended {
 /// For any number of processes and any launcher, runs read the same images and end with the same
 /// weights, thus with the same scores, and write the files of a single run.
 #[test]
-fn one_two_and_four_processes_end_with_the_same_weights() {
+fn one_two_and_four_ranks_give_identical_weights() {
     let place = Place::new();
     let train = |name: &str| format!("{QUICKSTART} --set train.name={name}");
     let one = run(&place, 1, &train("one"));
@@ -87,7 +87,7 @@ fn evaluated_by_ranks_as_by_one(place: &Place) {
 /// The figures of `bench` are for all ranks, printed and written by one; an option that makes no
 /// sense with ranks is rejected with a one-line message.
 #[test]
-fn a_step_of_two_ranks_is_measured_together() {
+fn two_rank_step_is_measured_together() {
     let place = Place::new();
     let bench =
         |arguments: &str| Running::of(&place, vec![place.bench(arguments), place.bench(arguments)]);
@@ -123,7 +123,7 @@ fn a_step_of_two_ranks_is_measured_together() {
 /// Only rank 0 scores; when its result ends the run, the others stop after the same step, and the
 /// run equals that of one process and one that waits for its scores.
 #[test]
-fn a_late_verdict_ends_all_ranks_after_the_same_step() {
+fn late_verdict_stops_all_ranks_after_same_step() {
     let place = Place::new();
     let target = "--set train.eval_every_steps=4 --set train.target_box=0";
     for (ranks, name, overlap) in [(1, "one", true), (2, "two", true), (2, "waits", false)] {
@@ -144,7 +144,7 @@ fn a_late_verdict_ends_all_ranks_after_the_same_step() {
 
 /// A reason why no rank can train is reported once, before data is generated.
 #[test]
-fn ranks_that_cannot_train_together_are_refused_in_one_line() {
+fn incompatible_ranks_print_one_line_error() {
     let place = Place::new();
     for (set, words) in [
         ("solver.learning_rate=0.001", "differs from rank 0 in solver.learning_rate: `0.001` and "),
@@ -173,7 +173,7 @@ fn late(place: &Place, arguments: &str) -> Command {
 
 /// A command that ranks may not share is rejected in one line by rank 0, which comes last.
 #[test]
-fn a_refusal_is_told_by_a_first_rank_that_comes_late() {
+fn late_rank0_reports_rejection() {
     let place = Place::new();
     let predict = "predict --run a --out b c";
     let mut both = mpirun(1);
@@ -198,7 +198,7 @@ fn a_refusal_is_told_by_a_first_rank_that_comes_late() {
 /// Rank 0 starts with a late rank, and reports one that never joins, or that has another run's
 /// token.
 #[test]
-fn a_rank_that_comes_late_is_waited_for_and_one_that_never_comes_is_named() {
+fn late_rank_is_awaited_and_missing_rank_reported() {
     let place = Place::new();
     let train =
         QUICKSTART.replace("steps=12", "steps=1").replace("warmup_steps=5", "warmup_steps=0");

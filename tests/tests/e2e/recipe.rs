@@ -12,7 +12,7 @@ fn told(place: &Place, arguments: &str) -> String {
 
 /// micro has 16 images in batches of 2: 8 steps per epoch.
 #[test]
-fn a_run_of_epochs_is_that_of_its_steps_and_goes_on_in_epochs() {
+fn run_in_epochs_matches_run_in_steps() {
     let place = Place::new();
     let epochs = micro("--set train.epochs=0.5 --set solver.warmup_epochs=0.25");
     place.told(&epochs, &["0.5 epochs = 4 steps of 8, warm-up of 2 (0.2 epochs)"]);
@@ -34,7 +34,7 @@ fn a_run_of_epochs_is_that_of_its_steps_and_goes_on_in_epochs() {
 
 /// One annotation file; adding images does not change any image's split.
 #[test]
-fn a_part_of_the_training_set_is_held_out() {
+fn held_out_images_are_not_trained() {
     let place = Place::new();
     place.shapes(24, "set");
     let files = "--set data.synthetic=none --set train.steps=2 --set data.train_images=set/images \
@@ -60,7 +60,7 @@ fn a_part_of_the_training_set_is_held_out() {
 
 /// The preset `finetune` at the size of micro, from a micro model: its initial weights are step 0.
 #[test]
-fn finetune_starts_from_a_run_of_ours_and_scores_the_start() {
+fn finetune_starts_from_run_and_scores_initial_weights() {
     let place = Place::trained("--set train.steps=8 --set train.eval_at_end=false");
     assert!(place.report("micro")["bbox"].is_null(), "nothing is scored");
     assert!(!place.join("runs/micro/best.json").exists());
@@ -92,7 +92,7 @@ fn finetune_starts_from_a_run_of_ours_and_scores_the_start() {
 }
 
 #[test]
-fn a_run_without_validation_data_scores_nothing() {
+fn run_without_validation_data_is_not_evaluated() {
     let place = Place::new();
     place.shapes(8, "set");
     let data =
@@ -118,7 +118,7 @@ fn a_run_without_validation_data_scores_nothing() {
 
 /// The validation data lacks the first class, and numbers the others differently.
 #[test]
-fn validation_data_may_have_some_of_the_classes_under_other_ids() {
+fn validation_accepts_class_subset_with_other_ids() {
     let place = Place::new();
     place.shapes(8, "set");
     let mut some = place.json("set/annotations.json");
@@ -152,7 +152,7 @@ fn without(place: &Place, ids: &[u64]) -> String {
 }
 
 #[test]
-fn a_run_on_some_classes_is_that_on_data_with_no_others() {
+fn class_selection_equals_data_with_only_those_classes() {
     let place = Place::new();
     place.shapes(12, "set");
     place.write("some.json", without(&place, &[1, 3]));
@@ -192,7 +192,7 @@ fn a_run_on_some_classes_is_that_on_data_with_no_others() {
 
 /// Two sets with the same image ids and different category ids, whose images dali joins.
 #[test]
-fn a_run_on_two_sets_takes_the_images_of_both_and_resumes_to_the_bit() {
+fn run_on_two_data_sets_resumes_bit_identically() {
     let place = Place::new();
     place.shapes(7, "set");
     place.good("prep --synthetic shapes --count 6 --size 64 --seed 3 --out more");

@@ -10,7 +10,7 @@ use serde_json::Value;
 const RELOADS: &str = "http-equiv=\"refresh\"";
 
 #[test]
-fn the_report_names_data_command_commit_and_date() {
+fn report_has_data_command_commit_and_date() {
     let place = Place::new();
     let out = place.good("train micro --set eval.draw_images=2");
     let report = place.report("micro");
@@ -44,7 +44,7 @@ fn the_report_names_data_command_commit_and_date() {
 }
 
 #[test]
-fn the_page_is_one_file_and_escapes_names() {
+fn report_page_is_one_file_and_escapes_names() {
     let place = Place::new();
     place.shapes(6, "shapes");
     let annotations = place.text("shapes/annotations.json");
@@ -67,7 +67,7 @@ fn the_page_is_one_file_and_escapes_names() {
 }
 
 #[test]
-fn a_resumed_run_tells_its_sessions_apart() {
+fn resumed_run_reports_each_session() {
     let place = Place::trained("--set train.steps=6");
     let first = place.report("micro");
     assert_eq!(first["last_session"]["steps"], 6);
@@ -88,7 +88,7 @@ fn a_resumed_run_tells_its_sessions_apart() {
 
 /// The losses become non-finite long after an evaluation; the report shows that evaluation.
 #[test]
-fn a_run_that_diverges_leaves_a_report_with_its_last_evaluation() {
+fn diverged_run_reports_last_evaluation() {
     let place = Place::trained("--set train.steps=4 --set eval.draw_images=1");
     let scores = place.report("micro")["segm"].clone();
     let wild = "--set solver.learning_rate=1e6 --set solver.clip_norm=0 --set train.steps=900 \
@@ -105,7 +105,7 @@ fn a_run_that_diverges_leaves_a_report_with_its_last_evaluation() {
 
 /// A run that is still training when it is killed.
 #[test]
-fn a_run_has_a_report_from_its_first_evaluation_on() {
+fn report_exists_after_first_evaluation() {
     let place = Place::new();
     let steps = "--set train.steps=1000000 --set train.eval_every_steps=4";
     let mut command = place.command(&micro(steps));
@@ -137,7 +137,7 @@ fn a_run_has_a_report_from_its_first_evaluation_on() {
 }
 
 #[test]
-fn scores_are_printed_with_their_classes_and_go_to_tensorboard_with_a_picture() {
+fn scores_and_pictures_reach_terminal_and_tensorboard() {
     let place = Place::trained("--set train.steps=2");
     let events = place.events("runs/micro");
     let report = place.report("micro");
@@ -171,7 +171,7 @@ fn scores_are_printed_with_their_classes_and_go_to_tensorboard_with_a_picture() 
 /// `train.log_parameters` adds the mean and norm of each weight and gradient to TensorBoard. By
 /// default none of these are recorded.
 #[test]
-fn accuracies_and_statistics_of_parameters_are_recorded_if_asked() {
+fn accuracies_and_statistics_are_recorded_if_requested() {
     let place = Place::new();
     let set = "--set train.accuracies=true --set train.log_parameters=true";
     for (name, more) in [("asked", set), ("plain", "")] {
@@ -200,7 +200,7 @@ fn accuracies_and_statistics_of_parameters_are_recorded_if_asked() {
 /// Each log line comes with machine metrics, without GPU metrics if there is no GPU; the first step
 /// records its time.
 #[test]
-fn use_of_the_machine_is_recorded() {
+fn system_metrics_are_recorded() {
     let place = Place::new();
     let steps = "--set train.steps=5 --set train.log_every_steps=2 --device cpu";
     let said = place.told(&micro(steps), &[]);
@@ -225,7 +225,7 @@ fn use_of_the_machine_is_recorded() {
 /// `[[train.log]]` periodically writes statistics of the matching tensors, and of parts of the
 /// model, to both files; a pattern without a match is rejected with the nearest names.
 #[test]
-fn collections_of_tensors_are_recorded() {
+fn tensor_collections_are_recorded() {
     let place = Place::new();
     let rules = "[[train.log]]\nof = \"gradients\"\nevery = 2\n\
                  reduce = [\"l2\", \"histogram\"]\n\
@@ -262,7 +262,7 @@ fn collections_of_tensors_are_recorded() {
 /// Each checkpoint is logged with the hash of its weights, which equals its file's; repeating the
 /// run gives the same hash, another seed a different one.
 #[test]
-fn a_checkpoint_is_logged_with_the_hash_of_its_weights() {
+fn checkpoint_is_logged_with_weights_hash() {
     let place = Place::new();
     let run = |name: &str, more: &str| {
         let steps = "--set train.steps=2 --set train.checkpoint_every_steps=1";
@@ -283,7 +283,7 @@ fn a_checkpoint_is_logged_with_the_hash_of_its_weights() {
 }
 
 #[test]
-fn a_key_is_explained_listed_and_traced_to_its_file() {
+fn config_key_is_explained_listed_and_traced() {
     let place = Place::new();
     place.shows(
         "config train.batch_size",
@@ -335,7 +335,7 @@ fn a_key_is_explained_listed_and_traced_to_its_file() {
 }
 
 #[test]
-fn a_closed_pipe_is_no_error() {
+fn closed_stdout_pipe_is_not_an_error() {
     let place = Place::new();
     for mut command in [
         place.command("config"),

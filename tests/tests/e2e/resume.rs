@@ -9,7 +9,7 @@ use crate::common::{BAD_CONFIG, DIVERGED, FAILED, Place, as_number, micro};
 use serde_json::json;
 
 #[test]
-fn a_resumed_run_that_would_mean_something_else_is_refused() {
+fn resume_with_different_training_is_rejected() {
     let place = Place::trained("--set train.steps=4");
     let resume = |more: &str| format!("train --resume runs/micro --set train.steps=6 {more}");
     let before = place.state("runs/micro", 4);
@@ -35,7 +35,7 @@ fn a_resumed_run_that_would_mean_something_else_is_refused() {
 
 /// Evaluations of a run whose folder was removed have nowhere to write, and report it.
 #[test]
-fn a_run_directory_that_is_removed_or_moved_away_is_not_made_again() {
+fn removed_run_directory_is_not_recreated() {
     for away in ["rm -r runs/x", "mv runs/x moved"] {
         let place = Place::new();
         let endless = "--set train.name=x --set train.steps=200 --set train.eval_every_steps=20";
@@ -61,7 +61,7 @@ fn a_run_directory_that_is_removed_or_moved_away_is_not_made_again() {
 }
 
 #[test]
-fn a_run_without_its_config_is_resumed_with_that_of_its_checkpoint() {
+fn run_without_config_resumes_with_checkpoint_config() {
     let place = Place::trained("--set train.steps=4 --set solver.learning_rate=0.01");
     let config = place.text("runs/micro/config.toml");
     fs::remove_file(place.join("runs/micro/config.toml")).expect("it is there");
@@ -73,7 +73,7 @@ fn a_run_without_its_config_is_resumed_with_that_of_its_checkpoint() {
 
 /// The same configuration, but different images under the same path.
 #[test]
-fn other_training_data_under_the_same_name_is_refused() {
+fn changed_training_data_is_rejected_on_resume() {
     let place = Place::new();
     place.shapes(8, "set");
     place.good("prep --synthetic shapes --count 8 --size 64 --seed 1 --out other");
@@ -106,7 +106,7 @@ fn other_training_data_under_the_same_name_is_refused() {
 }
 
 #[test]
-fn the_best_checkpoint_is_kept_and_patience_ends_the_run() {
+fn best_checkpoint_is_kept_and_patience_ends_run() {
     let place = Place::new();
     // From weights that detect something: patience starts counting there.
     place.good(&micro("--set train.steps=300 --set train.name=first"));
@@ -127,7 +127,7 @@ fn the_best_checkpoint_is_kept_and_patience_ends_the_run() {
 }
 
 #[test]
-fn what_a_user_keeps_beside_the_checkpoints_stays() {
+fn user_files_next_to_checkpoints_are_kept() {
     let place = Place::trained("--set train.steps=2 --set train.keep_checkpoints=1");
     let at = |name: &str| format!("runs/micro/checkpoints/{name}");
     let copy = place.join(&at("step_00000002_good"));
@@ -144,7 +144,7 @@ fn what_a_user_keeps_beside_the_checkpoints_stays() {
 
 /// Good checkpoints are not replaced by bad ones, and the step that failed can be replayed.
 #[test]
-fn non_finite_losses_save_nothing_and_leave_the_step() {
+fn non_finite_loss_saves_no_checkpoint_but_the_step() {
     let wild = "--set solver.learning_rate=1e6 --set solver.clip_norm=0 \
                 --set solver.warmup_steps=0 --set train.checkpoint_every_steps=1 \
                 --set train.eval_every_steps=2";

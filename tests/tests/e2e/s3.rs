@@ -99,17 +99,17 @@ fn there_and_back(kind: Kind) {
 }
 
 #[test]
-fn files_come_back_from_s3s_fs_as_they_were() {
+fn s3_round_trip_works_with_s3s_fs() {
     there_and_back(Kind::Fs);
 }
 
 #[test]
-fn files_come_back_from_moto_as_they_were() {
+fn s3_round_trip_works_with_moto() {
     there_and_back(Kind::Moto);
 }
 
 #[test]
-fn what_is_wrong_with_an_address_is_told_in_a_sentence() {
+fn invalid_s3_uri_prints_one_line_error() {
     let server = Server::start(Kind::Fs).expect("built in");
     let place = drawn(&server);
     let bad = |arguments: &str, code: i32, words: &[&str]| {
@@ -148,7 +148,7 @@ fn what_is_wrong_with_an_address_is_told_in_a_sentence() {
 
 /// A run belongs to one process, and local changes are not overwritten by S3.
 #[test]
-fn a_run_that_another_process_goes_on_with_is_left_to_it() {
+fn run_continued_elsewhere_is_not_overwritten() {
     let server = Server::start(Kind::Fs).expect("built in");
     let (first, second) = (Place::new(), Place::new());
     let train = "train micro --set train.run_dir=s3://data/runs --set eval.draw_images=0";
@@ -198,7 +198,7 @@ fn a_run_that_another_process_goes_on_with_is_left_to_it() {
 
 /// One version of an object is read, in one or many requests.
 #[test]
-fn an_object_that_is_replaced_while_it_is_read_is_named() {
+fn object_replaced_during_download_is_reported() {
     let server = Server::start(Kind::Fs).expect("built in");
     let (place, bucket) = (Place::new(), server.bucket());
     for size in [1000, 20 << 20] {
@@ -214,7 +214,7 @@ fn an_object_that_is_replaced_while_it_is_read_is_named() {
 
 /// Multipart uploads and ranged downloads, over a faulty network.
 #[test]
-fn a_large_object_goes_in_parts_and_comes_back() {
+fn large_object_round_trips_as_multipart_upload() {
     for kind in [Kind::Fs, Kind::Moto] {
         let Some(server) = Server::start(kind) else { continue };
         let (place, bucket) = (Place::new(), server.bucket());
@@ -234,7 +234,7 @@ fn a_large_object_goes_in_parts_and_comes_back() {
 
 /// A network that alters every answer never results in a file with other bytes.
 #[test]
-fn bytes_that_are_never_right_are_refused() {
+fn download_with_wrong_checksum_is_rejected() {
     let server = Server::start(Kind::Fs).expect("built in");
     let (place, bucket) = (Place::new(), server.bucket());
     bucket.write(vec![1; 100_000].into(), "small").expect("an object");
@@ -262,7 +262,7 @@ fn kills() -> usize {
 /// A server that is killed while data is prepared, trained on or saved: each command succeeds or
 /// reports why not, and once the server is back everything is as if nothing had happened.
 #[test]
-fn a_server_that_is_killed_loses_nothing() {
+fn killed_s3_server_loses_nothing() {
     let mut server = Server::start(Kind::Fs).expect("built in");
     let place = drawn(&server);
     place.good(&format!(

@@ -65,7 +65,7 @@ impl Drop for Server {
 }
 
 #[test]
-fn the_server_answers_with_the_bytes_of_predict() {
+fn server_response_equals_predict_output() {
     let place = Place::trained("--set train.steps=40 --set model.detections.score_threshold=0.01");
     let (first, second) = (format!("{IMAGES}/{:012}.jpg", 1), format!("{IMAGES}/{:012}.jpg", 2));
     place.write("in/0.jpg", place.bytes(&first));

@@ -59,7 +59,7 @@ fn debris(place: &Place) -> Vec<String> {
 }
 
 #[test]
-fn drawing_and_preparing_end_at_once_and_leave_nothing() {
+fn signal_during_data_generation_leaves_nothing() {
     for (signal, _) in SIGNALS {
         let place = Place::new();
         let many = "--set data.synthetic.train_images=100000";
@@ -83,7 +83,7 @@ fn drawing_and_preparing_end_at_once_and_leave_nothing() {
 }
 
 #[test]
-fn an_evaluation_ends_and_its_step_is_saved() {
+fn signal_during_evaluation_saves_step() {
     for signal in ["TERM", "HUP"] {
         let place = Place::new();
         let long = "--set train.steps=6 --set train.eval_every_steps=3 \
@@ -102,7 +102,7 @@ fn an_evaluation_ends_and_its_step_is_saved() {
 /// Each signal, on the CPU and on a device: the run saves, and continues bit-identically to an
 /// uninterrupted one.
 #[test]
-fn training_saves_after_the_first_signal_and_goes_on_with_equal_bits() {
+fn first_signal_saves_and_resume_is_bit_identical() {
     for (signal, device) in
         [("TERM", "cpu"), ("INT", "cpu"), ("HUP", "cpu"), ("USR1", "cpu"), ("TERM", "cuda")]
     {
@@ -134,7 +134,7 @@ fn training_saves_after_the_first_signal_and_goes_on_with_equal_bits() {
 
 /// A step of a large model takes long, and one on a device may never end.
 #[test]
-fn a_second_signal_does_not_wait_for_the_step() {
+fn second_signal_does_not_wait_for_step() {
     let place = Place::new();
     let large = "train quickstart --set data.synthetic.train_images=600 \
                  --set train.batch_size=512 --set train.images_per_group=512 \
@@ -161,7 +161,7 @@ fn a_second_signal_does_not_wait_for_the_step() {
 }
 
 #[test]
-fn a_signal_that_is_ignored_stays_ignored() {
+fn ignored_signal_stays_ignored() {
     let place = Place::new();
     let program = place.command(&endless());
     let mut nohup = Command::new("nohup");
@@ -176,7 +176,7 @@ fn a_signal_that_is_ignored_stays_ignored() {
 
 /// A pager that waits for a key does not read.
 #[test]
-fn a_second_signal_ends_a_run_whose_terminal_is_stuck() {
+fn second_signal_ends_run_with_blocked_terminal() {
     let place = Place::new();
     let mut command = with_default_signals(&place.command(&endless()));
     command.stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
@@ -199,7 +199,7 @@ fn a_second_signal_ends_a_run_whose_terminal_is_stuck() {
 }
 
 #[test]
-fn two_processes_do_not_train_one_run() {
+fn second_process_cannot_train_same_run() {
     let place = Place::new();
     let mut running = start(&place, &place.command(&endless()));
     until(&mut running, "iter 3/");

@@ -95,7 +95,7 @@ fn mean(a: &Outcome, b: &Outcome) -> Outcome {
 
 /// Groups of two in a batch of four: their mean, for any order of the images.
 #[test]
-fn a_batch_is_the_mean_of_its_groups() {
+fn batch_gradient_is_mean_of_groups() {
     let place = Place::new();
     let store = images(place.path());
     let four = Step::of(&store, &config(4, 2), &[4, 5, 6, 7]);
@@ -113,7 +113,7 @@ fn a_batch_is_the_mean_of_its_groups() {
 
 /// Unused slots in the last batch of an epoch have no weight.
 #[test]
-fn a_batch_that_is_not_full_equals_a_smaller_one() {
+fn partial_batch_equals_smaller_batch() {
     let place = Place::new();
     let store = images(place.path());
     for (batch, group, small_batch, small_group) in
@@ -175,7 +175,7 @@ impl Step {
 
 /// Every trained tensor, along its gradient and in its steepest weight only.
 #[test]
-fn gradients_are_the_slopes_of_the_losses() {
+fn gradients_match_finite_differences_of_losses() {
     // Below this a slope is lost in the rounding of the losses over a step of 1e-2.
     const MIN_SLOPE: f64 = 1e-3;
     let place = Place::new();

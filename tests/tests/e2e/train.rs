@@ -16,7 +16,7 @@ fn trace(place: &Place, run: &str, step: u64) -> (Vec<Vec<u8>>, Vec<serde_json::
 
 /// `micro`'s tensors are too small for every op to use several threads; `tiny`'s are not.
 #[test]
-fn the_same_run_gives_the_same_bits_on_any_number_of_threads() {
+fn run_is_bit_identical_for_any_thread_count() {
     let tiny = "train tiny --set data.synthetic.train_images=8 --set train.steps=2 \
                 --set data.synthetic.val_images=3 --set eval.draw_images=0";
     let micro = micro("");
@@ -39,7 +39,7 @@ fn the_same_run_gives_the_same_bits_on_any_number_of_threads() {
 }
 
 #[test]
-fn there_is_a_checkpoint_each_epoch_or_as_often_as_asked_and_the_newest_are_kept() {
+fn checkpoints_follow_interval_and_newest_are_kept() {
     let place = Place::new();
     // 16 images, 2 per step: 8 steps per epoch.
     for (name, set, saved) in [
@@ -62,7 +62,7 @@ fn there_is_a_checkpoint_each_epoch_or_as_often_as_asked_and_the_newest_are_kept
 
 /// Weights of another run, and with a classifier's names.
 #[test]
-fn a_run_begins_with_the_weights_that_its_config_names() {
+fn run_starts_from_configured_weights() {
     let place = Place::trained("--set train.steps=3");
     let model =
         |run: &str, step: u64| format!("runs/{run}/checkpoints/step_{step:08}/model.safetensors");

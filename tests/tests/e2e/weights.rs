@@ -5,7 +5,7 @@ use crate::common::{BAD_CONFIG, FAILED, Place, good, micro};
 const MODEL: &str = "runs/micro/checkpoints/step_00000002/model.safetensors";
 
 #[test]
-fn a_run_is_not_evaluated_as_another_model_and_what_is_scored_is_told() {
+fn eval_rejects_other_model_and_prints_evaluated_weights() {
     let place = Place::trained("--set train.steps=2");
     let images = "runs/data/micro/val-8x64-seed0/images";
     for (set, name) in [
@@ -39,7 +39,7 @@ fn a_run_is_not_evaluated_as_another_model_and_what_is_scored_is_told() {
 
 /// Weights that match another config by shape, but for a different model.
 #[test]
-fn what_changed_since_training_is_told() {
+fn eval_reports_keys_changed_since_training() {
     let place = Place::trained("--set train.steps=1 --set train.best_metric=mask");
     let set = "--set model.anchors.ratios=[1,2,0.5] --set input.channel_order=bgr \
                --set eval.batch_size=2 --set model.kind=faster_rcnn";
@@ -61,7 +61,7 @@ fn what_changed_since_training_is_told() {
 }
 
 #[test]
-fn weights_of_no_use_are_told_where_nothing_is_found() {
+fn untrained_weights_without_detections_are_reported() {
     let place = Place::new();
     let small = "--set data.synthetic.train_images=32 --set data.synthetic.val_images=2 \
                  --set train.steps=1 --set solver.warmup_steps=0 --set eval.draw_images=0";
@@ -76,7 +76,7 @@ fn weights_of_no_use_are_told_where_nothing_is_found() {
 }
 
 #[test]
-fn a_run_starts_from_a_whole_model_or_from_its_backbone() {
+fn run_starts_from_model_or_backbone() {
     let place = Place::trained("--set train.steps=2");
     let from = |key: &str, more: &str| {
         let start = format!("--set model.{key}={MODEL} --set train.steps=1 --set train.name=next");

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn each_difference_is_a_sentence() {
+    fn each_difference_prints_one_line() {
         let compiled = files(&[("a.ptx", "1\n2\n"), ("b.ptx", "1"), ("c.ptx", "1")]);
         let present = files(&[("a.ptx", "1\n3\n"), ("c.ptx", "1"), ("d.ptx", "1")]);
         assert_eq!(
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn writing_leaves_what_was_compiled_and_nothing_else() {
+    fn writing_removes_files_that_were_not_compiled() {
         let folder = std::env::temp_dir().join(format!("compile-kernels-{}", std::process::id()));
         write(&folder, &files(&[("a.ptx", "1"), ("x/old.ptx", "1")])).unwrap();
         let compiled = files(&[("a.ptx", "2"), ("x/b.ptx", "1")]);

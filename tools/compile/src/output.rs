@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_manifest_is_read_as_it_was_written() {
+    fn manifest_round_trips() {
         let kernel = |name: &str| Kernel {
             name: name.into(),
             parameter_bytes: vec![8, 4],

@@ -87,7 +87,7 @@ mod tests {
     use crate::root;
 
     #[test]
-    fn a_kernel_is_printed_from_its_head_to_its_end() {
+    fn kernel_is_printed_from_header_to_end() {
         let text = kernel(&root(), "stamp", None, None).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("// compute_80/stamp.ptx from kernels/src/"), "{text}");

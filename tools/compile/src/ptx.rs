@@ -93,7 +93,7 @@ mod tests {
         .visible .entry a(\n\n)\n{\n}\n";
 
     #[test]
-    fn sizes_of_parameters_are_read() {
+    fn parameter_sizes_are_parsed() {
         let entries = entries(PTX).unwrap();
         assert_eq!(entries[1].parameter_bytes, [8, 4, 24, 1]);
         assert_eq!((entries[0].name.as_str(), entries[0].parameter_bytes.len()), ("a", 0));
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_of_unknown_form_is_a_fault() {
+    fn unknown_parameter_form_is_rejected() {
         let fault = super::entries(".visible .entry k(\n.param .texref t\n)").unwrap_err();
         assert!(fault.to_string().contains("`.param .texref t`"), "{fault}");
     }

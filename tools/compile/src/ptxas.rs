@@ -125,7 +125,7 @@ ptxas info    : Used 18 registers, 384 bytes cmem[0]
 ";
 
     #[test]
-    fn the_report_is_read() {
+    fn ptxas_report_is_parsed() {
         let kernels = parse(REPORT);
         let b = Resources {
             registers: 255,
@@ -139,7 +139,7 @@ ptxas info    : Used 18 registers, 384 bytes cmem[0]
     }
 
     #[test]
-    fn a_spill_is_a_fault_unless_it_is_listed() {
+    fn unlisted_spill_is_rejected() {
         let b = parse(REPORT)["b"];
         let fault = spill_fault("b", "sm_80", &b, &[]).unwrap();
         assert!(fault.starts_with("kernel `b` spills registers on sm_80 (20 bytes"), "{fault}");

@@ -178,7 +178,7 @@ mod tests {
 
     /// Two MMAs set scoreboard 5; one instruction waits for it, one for another.
     #[test]
-    fn stalls_and_waits_are_those_of_the_innermost_loop_with_products() {
+    fn stalls_are_counted_in_innermost_mma_loop() {
         let product = ("HMMA.16816.F32 R4, R36.reuse, R40, R4", control(8, 5, 0));
         let mut lines = vec![
             (".text.k_small:", 0),

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_follows_every_include_and_nothing_else() {
+    fn source_hash_covers_every_include_and_nothing_else() {
         let source = (SOURCE, "#include \"x.cuh\"\n  # include \"own.cuh\"\n");
         let x = ("kernels/src/cuda/x.cuh", "#include \"y.cuh\"\n#include \"x.cuh\"\n");
         let y = ("kernels/src/cuda/y.cuh", "1");
@@ -187,14 +187,14 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_is_that_of_sha256sum() {
+    fn source_hash_matches_sha256sum() {
         // printf 'kernels/src/ops/a/a.cu\0x\0' | sha256sum
         assert_eq!(hash(&[(SOURCE, "x")]), sha256(b"kernels/src/ops/a/a.cu\0x\0"));
         assert_eq!(sha256(b""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
     }
 
     #[test]
-    fn a_source_names_its_architectures() {
+    fn source_declares_its_architectures() {
         let both = [Architecture::COMPUTE_80, Architecture::COMPUTE_90A];
         assert_eq!(architectures("a\nARCHITECTURES(compute_80, compute_90a)\n").unwrap(), both);
         assert_eq!(architectures("// ARCHITECTURES(compute_90a)").unwrap(), both[..1]);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_names_what_its_reals_are() {
+    fn source_declares_its_precisions() {
         let both = [Precision::Fp16, Precision::Fp32];
         assert_eq!(reals("a\nREALS(fp16, fp32)\n").unwrap(), both);
         assert_eq!(reals("// REALS(fp16, fp32)").unwrap(), both[..1]);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn exports_are_found_at_the_head_of_a_line() {
+    fn exports_are_found_at_line_start() {
         let text = "KERNEL(1) a(int x) {}\nKERNEL_BLOCKS(1, 2)\nb_f16(int x) {\n  f(x);\n}\n";
         assert_eq!(exported(text), ["a", "b_f16"]);
         let text = "#define BOTH(name) \\\n  KERNEL(1) name() {} \nBOTH(c)\nKERNEL(1) d() {}";

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_names_are_kept_and_other_files_collide_with_none() {
+    fn numeric_file_names_become_ids_without_collisions() {
         let ids = |names: &[&str]| image_ids(&names.iter().map(PathBuf::from).collect::<Vec<_>>());
         assert_eq!(ids(&["a/000000000139.jpg", "a/000000000285.jpg"]), [139, 285]);
         assert_eq!(ids(&["a/139.jpg", "street.jpg", "285.jpg", "x.png"]), [139, 286, 285, 287]);

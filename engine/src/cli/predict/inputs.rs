@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_are_searched_to_the_bottom_but_for_what_was_drawn() {
+    fn predict_searches_subfolders_except_its_own_pictures() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         let names =

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn only_unchanged_pictures_of_an_earlier_run_go() {
+    fn only_unchanged_pictures_of_earlier_run_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let picture = RgbImage::from_pixel(2, 2, Rgb([1, 2, 3]));
         let mut first = Pictures::begin(folder.path()).unwrap();

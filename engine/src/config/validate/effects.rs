@@ -229,14 +229,14 @@ mod tests {
     }
 
     #[test]
-    fn presets_need_no_advice() {
+    fn presets_give_no_warnings() {
         for name in preset_names() {
             assert_eq!(advice(name, &[]), Ok(vec![]), "{name}");
         }
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused_with_the_mend() {
+    fn contradictory_config_is_rejected_with_fix() {
         for (preset, set, words) in [
             (
                 "micro",
@@ -275,7 +275,7 @@ mod tests {
 
     /// A ConvNeXt has fixed norms, and groups apply only to a ResNet.
     #[test]
-    fn keys_of_another_body_are_told() {
+    fn keys_of_another_backbone_are_reported() {
         let set = ["model.backbone.norm=group_norm", "model.backbone.groups=3"];
         let told = advice("convnext_tiny", &set).expect("a config").join("; ");
         for key in ["model.backbone.norm = ", "model.backbone.groups = 3"] {
@@ -290,7 +290,7 @@ mod tests {
 
     /// A run shortened by `--set`, or by a file that extends the one with the warm-up.
     #[test]
-    fn a_warmup_is_cut_along_with_the_run() {
+    fn warmup_is_shortened_with_the_run() {
         let warmup = |preset: &str, set: &str| {
             let (config, origins) =
                 Config::load_with_origins(preset, &[set.to_string()]).expect("a config");
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn values_without_effect_are_told() {
+    fn values_without_effect_are_reported() {
         for (preset, set, words) in [
             ("quickstart", &["solver.milestones=[5]"][..], "has no effect with solver.schedule"),
             ("micro", &["solver.min_learning_rate=0.001"], "\"multistep\""),

@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_optimizer_does_not_have_is_refused_by_key() {
+    fn unsupported_optimizer_key_is_rejected() {
         for set in [
             vec!["solver.optimizer=novograd"],
             vec!["solver.optimizer=lars", "solver.lars.trust_coefficient=0.02"],

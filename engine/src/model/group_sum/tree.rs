@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sum_has_one_order_wherever_the_groups_run() {
+    fn group_sum_order_is_independent_of_placement() {
         for count in 1..=33_usize {
             let expected = root(0..count.next_power_of_two(), count);
             for ranks in (1..=count).filter(|ranks| count.is_multiple_of(*ranks)) {
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn few_pieces_are_held() {
+    fn group_sum_keeps_few_partial_sums() {
         assert_eq!((depth(0..1), depth(0..2), depth(0..8), depth(3..6)), (1, 2, 4, 3));
         assert!((1..2000).all(|count| depth(0..count) <= count.ilog2() as usize + 1));
     }

@@ -31,7 +31,7 @@ fn spec(config: &Config) -> ModelSpec<'_> {
 
 /// One row generates the program's input and the slot's array at the same offset as on a device.
 #[test]
-fn a_new_array_is_one_row_and_the_line_that_fills_it() {
+fn custom_batch_array_needs_one_row_and_one_fill() {
     let config = Config::load("micro", &[]).expect("the preset loads");
     let spec = spec(&config);
     let mut program = Program::new();
@@ -48,7 +48,7 @@ fn a_new_array_is_one_row_and_the_line_that_fills_it() {
 
 /// The model's tables match the layout of its programs on a device exactly.
 #[test]
-fn slots_lie_as_the_inputs_of_their_programs() {
+fn slot_layout_matches_program_inputs() {
     use super::super::{detection_layout, detection_program, training_layout, training_program};
     let config = Config::load("micro", &[]).expect("the preset loads");
     let spec = spec(&config);
@@ -64,7 +64,7 @@ fn slots_lie_as_the_inputs_of_their_programs() {
 /// A program that declares another input first is rejected, instead of reading shifted bytes.
 #[test]
 #[should_panic(expected = "`pixels`")]
-fn another_input_in_front_is_found() {
+fn shifted_input_is_detected() {
     let config = Config::load("micro", &[]).expect("the preset loads");
     let spec = spec(&config);
     let mut program = Program::new();

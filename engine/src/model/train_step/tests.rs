@@ -27,7 +27,7 @@ fn nodes(set: &[&str], target: Target) -> Vec<&'static str> {
 }
 
 #[test]
-fn a_weight_of_1_adds_no_node() {
+fn loss_weight_of_one_adds_no_node() {
     for target in [Target::Cpu, Target::Gpu(Gpu::a100())] {
         let count = |set: &[&str], op: &str| {
             nodes(set, target.clone()).into_iter().filter(|name| *name == op).count()
@@ -43,7 +43,7 @@ fn a_weight_of_1_adds_no_node() {
 
 /// The loss of the classifier is the plain one unless something else is requested.
 #[test]
-fn classes_are_weighted_where_the_config_says_so() {
+fn class_weights_apply_where_configured() {
     let is_weighted = |set: &[&str]| nodes(set, Target::Cpu).contains(&"weighted_cross_entropy");
     assert!(!is_weighted(&[]));
     assert!(is_weighted(&["model.box_head.label_smoothing=0.1"]));
@@ -55,7 +55,7 @@ fn classes_are_weighted_where_the_config_says_so() {
 
 /// Each part of the model, and each kind of parameter in it, can be frozen separately.
 #[test]
-fn what_is_frozen_has_neither_gradient_nor_momentum() {
+fn frozen_parameter_has_no_gradient_or_momentum() {
     for target in [Target::Cpu, Target::Gpu(Gpu::a100())] {
         let step = |set: &[&str]| built(set, target.clone()).expect("micro is sound");
         let whole = step(&[]);
@@ -78,7 +78,7 @@ fn what_is_frozen_has_neither_gradient_nor_momentum() {
 }
 
 #[test]
-fn the_last_group_that_gives_a_value_decides_it() {
+fn last_parameter_group_with_a_value_wins() {
     let set = [
         "solver.weight_decay=0.5".to_string(),
         "solver.bias_lr_factor=2".into(),
@@ -99,7 +99,7 @@ fn the_last_group_that_gives_a_value_decides_it() {
 }
 
 #[test]
-fn groups_that_decide_nothing_are_reported() {
+fn parameter_group_without_effect_is_reported() {
     for (groups, idle) in [
         ("{match='rpn.*', lr_factor=2}, {match='*.bias', lr_factor=3}", ""),
         ("{match='rpn.*', lr_factor=2, weight_decay=0}, {match='*', lr_factor=3}", ""),
@@ -115,7 +115,7 @@ fn groups_that_decide_nothing_are_reported() {
 }
 
 #[test]
-fn patterns_that_fit_nothing_or_leave_nothing_are_refused_with_the_mend() {
+fn pattern_matching_nothing_or_everything_is_rejected() {
     for (pattern, words) in [
         ("backbone.bdy.*", "`model.freeze[0]` is \"backbone.bdy.*\", which fits no parameter"),
         ("backbone.bdy.*", "did you mean backbone.body.*, "),

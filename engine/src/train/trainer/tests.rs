@@ -61,7 +61,7 @@ fn fragile() -> Trainer {
 
 /// Steps before the failed one are reported first, each once, then the error.
 #[test]
-fn a_step_that_cannot_begin_hides_none_before_it() {
+fn failed_step_start_keeps_earlier_results() {
     let mut trainer = fragile();
     for step in 1..=3 {
         let record = trainer.step(10).unwrap_or_else(|e| panic!("step {step}: {e}"));
@@ -74,7 +74,7 @@ fn a_step_that_cannot_begin_hides_none_before_it() {
 
 /// No step begins beyond a step with a following action.
 #[test]
-fn nothing_is_in_flight_at_a_stop() {
+fn no_step_is_in_flight_after_stop() {
     let mut trainer = fragile();
     let mut flights = vec![];
     for until in [2, 2, 0] {
@@ -87,7 +87,7 @@ fn nothing_is_in_flight_at_a_stop() {
 /// Padded shapes and kinds of pass alternate in one arena, as large as the largest plan, and never
 /// read values that they did not write.
 #[test]
-fn all_programs_share_one_arena() {
+fn training_and_evaluation_share_one_arena() {
     let (_folder, config, mut data) = micro(Split::Train, &["train.batch_size=4"]);
     data.shapes = [64, 96].map(|width| PaddedShape { height: 64, width }).to_vec();
     data.sizes.iter_mut().step_by(2).for_each(|size| *size = (64, 90));

@@ -46,7 +46,7 @@ fn refusal(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn pytorchs_files_of_both_forms_hold_the_values_that_it_saved() {
+fn both_pytorch_formats_load_saved_values() {
     for (bytes, container) in [
         (ZIP, Container::TorchZip),
         (LEGACY, Container::TorchLegacy),
@@ -72,7 +72,7 @@ fn pytorchs_files_of_both_forms_hold_the_values_that_it_saved() {
 }
 
 #[test]
-fn numpys_arrays_are_read_from_pickles_of_every_protocol_and_archives() {
+fn numpy_arrays_load_from_every_pickle_protocol_and_npz() {
     let pickles = NUMPY.map(|bytes| (bytes, Container::Pickle, 4));
     for (bytes, container, count) in
         ARCHIVES.map(|bytes| (bytes, Container::Npz, 5)).into_iter().chain(pickles)
@@ -97,7 +97,7 @@ fn numpys_arrays_are_read_from_pickles_of_every_protocol_and_archives() {
 }
 
 #[test]
-fn broken_archives_of_numpy_are_one_sentence() {
+fn broken_npz_prints_one_line_error() {
     let stored = ARCHIVES[0];
     let array = |header: &str, bytes: usize| {
         let length = (header.len() as u16).to_le_bytes();
@@ -132,7 +132,7 @@ fn broken_archives_of_numpy_are_one_sentence() {
 }
 
 #[test]
-fn names_are_read_without_what_tools_put_before_them() {
+fn tool_prefixes_are_stripped_from_names() {
     for write in [torch_bytes, safetensors_bytes] {
         let names = |names: &[&str]| {
             let one = |name: &&str| (name.to_string(), (vec![1], vec![0.5]));
@@ -155,7 +155,7 @@ fn names_are_read_without_what_tools_put_before_them() {
 }
 
 #[test]
-fn what_is_written_is_read_back_bitwise() {
+fn weights_file_round_trips_bit_exactly() {
     let tensors: Vec<(String, Values)> = vec![
         (
             "a.weight".into(),
@@ -238,7 +238,7 @@ fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn every_broken_or_hostile_file_is_one_sentence() {
+fn broken_or_hostile_file_prints_one_line_error() {
     let good = one_tensor("torch.FloatStorage", 0, 2, 1);
     assert_eq!(read(&good).unwrap().tensors["w"], (vec![2], vec![1.0, 2.0]));
     let pickle = |pickle: &[u8]| archive(&[("x/data.pkl", pickle)]);
@@ -312,7 +312,7 @@ fn every_broken_or_hostile_file_is_one_sentence() {
 }
 
 #[test]
-fn safetensors_hold_floats_that_are_all_there() {
+fn safetensors_requires_complete_float_tensors() {
     let file = |dtype: &str, shape: &str, data: &[u8]| {
         let end = data.len();
         let header =
@@ -340,7 +340,7 @@ fn safetensors_hold_floats_that_are_all_there() {
 
 /// A dict with many names for one storage has more values than its file has bytes.
 #[test]
-fn many_tensors_of_one_storage_do_not_fill_the_memory() {
+fn shared_storage_is_not_copied_per_tensor() {
     let mut pickle = b"\x80\x02}(".to_vec();
     for name in 0u32..2000 {
         pickle.extend([b"X\x04\0\0\0".as_slice(), format!("{name:04}").as_bytes()].concat());

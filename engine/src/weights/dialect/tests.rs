@@ -18,7 +18,7 @@ fn file<const N: usize>(tensors: [(&str, Values); N]) -> BTreeMap<String, Values
 type Pairs = &'static [(&'static str, &'static str)];
 
 /// Names by project, each in a file with the first: every kind of module, and names in its model
-/// zoo in addition to the models of `golden_weights_names`.
+/// zoo in addition to the models of `weight_names_match_golden`.
 const NAMES: [(Dialect, &str, Pairs); 7] = [
     // torchvision's own remapping pairs old and new names this way.
     (
@@ -132,7 +132,7 @@ const NAMES: [(Dialect, &str, Pairs); 7] = [
 ];
 
 #[test]
-fn names_of_every_project_are_ours() {
+fn every_project_name_maps_to_ours() {
     for (dialect, first, pairs) in NAMES {
         for (theirs, ours) in pairs {
             let translated = translate(named(&[first, theirs])).unwrap();
@@ -154,7 +154,7 @@ fn names_of_every_project_are_ours() {
 }
 
 #[test]
-fn files_that_mean_no_model_are_refused() {
+fn file_without_model_is_rejected() {
     let (gamma, tensorpack) = (["conv1_w", "res_conv1_bn_gamma"], "has no place here: of Tensor");
     for (names, told) in [
         (&["rpn.head.conv.weight", "rpn.head.conv.0.0.weight"][..], "`rpn.head.conv.0.0.weight` t"),
@@ -176,7 +176,7 @@ fn files_that_mean_no_model_are_refused() {
 
 /// Three classes, whose rows are identified by their values.
 #[test]
-fn the_background_moves_from_the_last_row_to_the_first() {
+fn background_row_moves_from_last_to_first() {
     let values = |rows: usize, row: usize| -> Values {
         (vec![rows, row], (0..rows * row).map(|i| i as f32 + 1.0).collect())
     };
@@ -222,7 +222,7 @@ fn the_background_moves_from_the_last_row_to_the_first() {
 
 /// Detectron's norms are a scale and a shift: their fold must be bit-identical to both.
 #[test]
-fn norms_without_statistics_keep_their_scale_bitwise() {
+fn norm_without_statistics_keeps_scale_bit_exactly() {
     let mut bits = 0x9e37_79b9_u32;
     let mut scales: Vec<f32> = vec![0.0, -0.0, 1.0, f32::MIN_POSITIVE, 1e-42, f32::MAX, -1.9999999];
     while scales.len() < 100_000 {
@@ -254,7 +254,7 @@ fn norms_without_statistics_keep_their_scale_bitwise() {
 
 /// Layouts, and a layer after convolutions; two classes and the background.
 #[test]
-fn tensorpacks_layouts_are_ours() {
+fn tensorpack_layouts_are_converted() {
     let count = |shape: &[usize]| -> Values {
         (shape.to_vec(), (0..shape.iter().product::<usize>()).map(|i| i as f32).collect())
     };

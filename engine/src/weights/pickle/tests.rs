@@ -3,7 +3,7 @@
 use super::{globals, read};
 
 #[test]
-fn literals_of_all_protocols_are_what_python_means() {
+fn pickle_literals_match_python_in_every_protocol() {
     for (bytes, value) in [
         (b"I01\n.".as_slice(), 1),
         (b"I-7\n.", -7),
@@ -33,7 +33,7 @@ fn literals_of_all_protocols_are_what_python_means() {
 }
 
 #[test]
-fn a_memo_and_a_dict_of_either_python_give_their_entries() {
+fn pickle_memo_and_dict_load_from_python_2_and_3() {
     // {"a": t, "b": t} with one tuple t.
     let (pickle, _) = read(b"}U\x01aK\x01K\x02\x86q\x05sU\x01bh\x05s.", 0).unwrap();
     let entries = pickle.entries(pickle.root()).unwrap();
@@ -49,7 +49,7 @@ fn a_memo_and_a_dict_of_either_python_give_their_entries() {
 }
 
 #[test]
-fn nothing_that_runs_code_is_known() {
+fn pickle_opcodes_that_run_code_are_rejected() {
     for (module, name) in [
         ("os", "system"),
         ("posix", "system"),

@@ -10,7 +10,7 @@ use crate::weights::fits::fitting;
 use crate::weights::{Extent, fold_eps, map_keypoints, torchvision_shape};
 
 #[test]
-fn misfit_names_the_presets_that_the_file_fits() {
+fn mismatch_error_lists_presets_that_fit() {
     for (name, given, extent) in [
         ("torchvision_r18", "torchvision_r50", Extent::Backbone),
         ("torchvision_r50_v2", "torchvision_r50", Extent::Model),
@@ -31,7 +31,7 @@ fn misfit_names_the_presets_that_the_file_fits() {
 
 /// A keypoint predictor has one channel per keypoint, the last dimension of both its parameters.
 #[test]
-fn channels_of_keypoints_follow_their_names() {
+fn keypoint_channels_are_matched_by_name() {
     let head = ["model.keypoint_head.channels=[4]", "model.keypoint_head.keypoints=3"];
     let (built, mut state) = model("torchvision_keypoint_r50", &head, 1, 1);
     let predictor = "roi_heads.keypoint_predictor.kps_score_lowres";
@@ -54,7 +54,7 @@ fn channels_of_keypoints_follow_their_names() {
 
 /// Computed by hand: norms that add 0 to the variance, converted to norms that add 1e-5.
 #[test]
-fn an_epsilon_is_folded_into_the_variance() {
+fn epsilon_difference_is_folded_into_variance() {
     let (built, mut state) = model("torchvision_r50", &[], 1, 1);
     let norm = |what: &str| format!("backbone.body.bn1.{what}");
     let values = |state: &StateSet, what| state.get(&norm(what)).unwrap().as_f32().to_vec();

@@ -73,7 +73,7 @@ const MASKS: &str = "mask_fcn_logits";
 /// Compares tensors, except background rows that a project lacks, which are 0; exported files byte
 /// for byte.
 #[test]
-fn a_model_comes_back_from_every_projects_file_bitwise() {
+fn model_round_trips_bit_exactly_through_every_project() {
     use Dialect::{Benchmark, Detectron2, Tensorpack, Torchvision};
     let lsj = ["model.box_head.channels=[4,4]", "model.box_head.hidden=[4]"];
     let keypoint = ["model.keypoint_head.channels=[4]"];
@@ -168,7 +168,7 @@ fn r50(from: &(BuiltProgram, StateSet), is_detectrons: bool) -> BTreeMap<String,
 /// Both published versions of `R-50.pkl` give every MLPerf preset the same backbone, whose norms
 /// compute the same as in the file.
 #[test]
-fn both_published_r50s_fill_the_mlperf_presets() {
+fn both_published_r50_files_fill_mlperf_presets() {
     let mut from = model("torchvision_r50", &[], 3, 1);
     for norm in norms(&from.0) {
         for what in ["weight", "bias", "running_mean", "running_var"] {
@@ -234,7 +234,7 @@ fn agreement(file: &WeightsFile, extent: Extent, preset: &str, set: &[&str]) -> 
 /// Settings that are not visible in the tensors of a file are rejected if the config differs from
 /// the project's.
 #[test]
-fn models_are_taken_by_configs_that_compute_as_their_project_does() {
+fn model_loads_only_with_config_of_its_project() {
     use Extent::{Backbone, Model};
     let from = |preset, set: &[&str], project| of_project(&model(preset, set, 3, 1), project);
     let mut detectron2 = from("torchvision_r50", &[], Dialect::Detectron2);

@@ -26,7 +26,7 @@ fn executor(device: &Arc<dyn Device>) -> DeviceExecutor {
 
 /// A step that never ends is reported, and nothing waits for it afterwards.
 #[test]
-fn a_device_that_hangs_is_given_up() {
+fn hanging_device_times_out() {
     let device: Arc<dyn Device> = Arc::new(test_gpu::open("A100"));
     let mut executor = executor(&device);
     // Nothing was launched, so nothing ends.
@@ -42,7 +42,7 @@ fn a_device_that_hangs_is_given_up() {
 
 /// After 2^32 steps, the next ones still read their own inputs and are waited for.
 #[test]
-fn the_count_of_steps_goes_round() {
+fn step_counter_wraps_around() {
     for seed in 1..4 {
         let device: Arc<dyn Device> = Arc::new(test_gpu::open(&format!("A100 SEED={seed}")));
         let mut executor = executor(&device);
@@ -65,7 +65,7 @@ fn the_count_of_steps_goes_round() {
 
 /// A step that was never submitted is never done.
 #[test]
-fn numbers_are_ordered_across_their_end() {
+fn step_numbers_compare_across_wraparound() {
     assert!(is_before(1, 2) && is_before(u32::MAX, 0) && is_before(u32::MAX - 1, 3));
     assert!(!is_before(2, 2) && !is_before(0, u32::MAX) && !is_before(2, 1));
 }

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_lie_where_their_pointers_say() {
+    fn argument_pointers_match_their_offsets() {
         let touch = Touch { ptr: 0x1122_3344_5566_7788, bytes: 8, access: Access::Read };
         let fields = StructArg::new().field(7u64).field(8u64).field(9u32).arg();
         let launch = Launch::over("k", 1).arg(Arg::Buffer(touch)).arg(1.5f32).arg(fields);
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_that_are_not_the_kernels_parameters_are_refused() {
+    fn mismatched_kernel_arguments_are_rejected() {
         let launch = Launch::over("k", 1).len(3).int(4);
         let reason = |sizes: &[usize]| PackedArgs::new(&launch, &kernel(sizes)).unwrap_err();
         assert_eq!(reason(&[8]).to_string(), "kernel `k`: 2 arguments for 1 parameters");

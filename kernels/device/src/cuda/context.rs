@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn drivers_older_than_535_are_refused() {
+    fn driver_older_than_535_is_rejected() {
         assert_eq!(check_version(12020), Ok(()));
         assert_eq!(check_version(13000), Ok(()));
         let said = sentence(check_version(12010));
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn gpus_that_are_not_there_are_refused() {
+    fn missing_gpu_is_rejected() {
         assert_eq!(check_ordinal(1, 2), Ok(()));
         assert!(sentence(check_ordinal(0, 0)).starts_with("the NVIDIA driver finds no GPU; "));
         assert!(sentence(check_ordinal(1, 1)).starts_with("there is no GPU 1, only GPU 0; "));
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn gpus_older_than_a100_are_refused() {
+    fn gpu_older_than_a100_is_rejected() {
         let check = |ordinal, name, major, minor| {
             check_capability(ordinal, name, Capability { major, minor })
         };

@@ -167,7 +167,7 @@ mod tests {
     use super::width;
 
     #[test]
-    fn aligned_words_are_moved_whole() {
+    fn aligned_words_are_copied_whole() {
         let widths = |offset: usize, bytes: usize| {
             let (mut at, mut list) = (0, vec![]);
             while at < bytes {

@@ -501,7 +501,7 @@ mod tests {
 
     /// The error that users see without a GPU; never a panic.
     #[test]
-    fn a_machine_without_a_gpu_is_told_so_in_one_sentence() {
+    fn missing_driver_prints_one_line_error() {
         match CudaDevice::open(0, &[], |_| ()) {
             Ok(device) => println!("SKIPPED: there is a GPU here ({})", device.name()),
             Err(DeviceError::Absent(sentence)) => {

@@ -53,7 +53,7 @@ mod tests {
     use super::choose;
 
     #[test]
-    fn each_rank_takes_the_gpu_of_its_number() {
+    fn rank_uses_gpu_with_its_local_index() {
         for rank in 0..4 {
             assert_eq!(choose(rank, 4, 4, false, false), Ok(rank));
             assert_eq!(choose(rank, 4, 8, true, true), Ok(rank));
@@ -61,20 +61,20 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_sees_only_its_own_gpu_takes_it() {
+    fn rank_with_one_visible_gpu_uses_it() {
         assert_eq!(choose(3, 4, 1, true, false), Ok(0));
         assert_eq!(choose(0, 1, 1, false, false), Ok(0));
     }
 
     #[test]
-    fn ranks_share_gpus_where_nccl_is_told_to_let_them() {
+    fn ranks_share_gpus_if_nccl_allows_it() {
         assert_eq!([0, 1].map(|rank| choose(rank, 2, 1, false, true)), [Ok(0), Ok(0)]);
         assert_eq!([1, 2, 3].map(|rank| choose(rank, 4, 2, true, true)), [Ok(1), Ok(0), Ok(1)]);
         assert!(choose(0, 2, 0, false, true).is_err(), "no GPU to share");
     }
 
     #[test]
-    fn more_ranks_than_gpus_are_refused_in_one_sentence() {
+    fn more_ranks_than_gpus_prints_one_line_error() {
         let said =
             |gpus, chosen| choose(1, 4, gpus, chosen, false).expect_err("too few").to_string();
         let rest = "; start fewer ranks, or show each its own GPU";

@@ -321,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn greater_priorities_have_lower_numbers() {
+    fn higher_stream_priority_has_lower_number() {
         let numbers = |least, greatest| {
             [Priority::Low, Priority::Normal, Priority::High].map(|p| number_of(p, least, greatest))
         };

@@ -363,7 +363,7 @@ mod tests {
 
     /// Division by the precomputed divisor words matches the kernel, at the ends of every quotient.
     #[test]
-    fn divisors_divide() {
+    fn fast_division_matches_division() {
         for by in (1..300).chain([403, 1050, 67_200, 65_535, 65_536, 65_537, (1 << 30) + 1]) {
             let words = divisor(by);
             let word = |i: usize| u64::from(words[i]);

@@ -139,7 +139,7 @@ mod tests {
     const MIN_SPLIT_K_BLOCKS: usize = 8;
 
     #[test]
-    fn plans_follow_the_shape() {
+    fn launch_plan_follows_shape() {
         let conv = |images: usize, side: usize, channels: usize| ConvShape {
             images,
             height: side,
@@ -171,7 +171,7 @@ mod tests {
     /// A weight gradient of 36 tiles fills one wave of an A100's 216 slots, and three of an H100's
     /// 264.
     #[test]
-    fn splits_fit_the_waves_of_the_gpu() {
+    fn split_k_fits_gpu_waves() {
         let fpn = ConvShape {
             images: 12,
             height: 200,
@@ -228,7 +228,7 @@ mod tests {
     /// By the cost model, no plan is worse than the previous rule's. `--nocapture` prints the
     /// differences.
     #[test]
-    fn no_plan_is_worse_than_that_of_264_slots() {
+    fn no_plan_is_worse_than_with_264_slots() {
         let mut changed = 0;
         for gpu in [Gpu::a100(), Gpu::h100()] {
             for (name, [height, width, channels, filters, kernel, stride]) in R50 {

@@ -280,7 +280,7 @@ mod tests {
 
     /// The kernels' tiles match the tables.
     #[test]
-    fn tiles_are_those_of_the_kernels() {
+    fn tile_table_matches_kernels() {
         let tile = |name, of, Variant { tile: [rows, columns], stages, .. }: Variant| {
             format!("using {name}Tile = {of}<{rows}, {columns}, {stages}")
         };
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn every_table_has_a_kernel_for_any_problem() {
+    fn every_variant_table_covers_any_shape() {
         let worst = Problem { extents: [1, 1], classes: 1, k_blocks: 1, aligned: false };
         let grouped = [FORWARD_GROUPED, GRAD_INPUT_GROUPED, GRAD_WEIGHT_GROUPED];
         let plain = [FORWARD, MASKED, NEAREST, GRAD_INPUT, GRAD_WEIGHT, GRAD_WEIGHT_BIAS];
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variant_for_hopper_runs_there_alone() {
+    fn hopper_variant_runs_only_on_hopper() {
         let hopper = Variant { architecture: Architecture::COMPUTE_90A, ..FORWARD[0] };
         let large = Problem { extents: [12_000, 256], classes: 1, k_blocks: 72, aligned: true };
         assert!(hopper.runs(&Gpu::h100(), &large));
@@ -321,7 +321,7 @@ mod tests {
 
     /// Two large tiles and four small ones fit a multiprocessor, as in the manifest.
     #[test]
-    fn the_kernels_have_the_blocks_that_they_were_made_for() {
+    fn kernel_block_sizes_match_variants() {
         for gpu in [Gpu::a100(), Gpu::h100()] {
             for table in [FORWARD, PROJECTED, GRAD_INPUT, GRAD_WEIGHT, GRAD_WEIGHT_BIAS] {
                 assert_eq!([0, 1].map(|i: usize| table[i].slots(&gpu).blocks), [2, 4], "{gpu:?}");
@@ -344,7 +344,7 @@ mod tests {
 
     /// The stages of every kernel fit the shared memory of a block.
     #[test]
-    fn every_ring_fits() {
+    fn every_pipeline_fits_shared_memory() {
         for variant in [FORWARD, GRAD_INPUT, GRAD_WEIGHT].concat() {
             let gpu = [Gpu::a100(), Gpu::h100()]
                 .into_iter()

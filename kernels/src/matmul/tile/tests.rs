@@ -79,7 +79,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
 
 /// Tiles with fused multiply-add are bit-identical; the portable one may round in between.
 #[test]
-fn tiles_of_all_instruction_sets_give_the_same_bits() {
+fn tiles_are_bit_identical_for_every_instruction_set() {
     let fused: Vec<Isa> = Isa::all().into_iter().filter(|isa| isa.name() != "portable").collect();
     for isa in &fused {
         for shape in shapes() {
@@ -99,7 +99,7 @@ fn tiles_of_all_instruction_sets_give_the_same_bits() {
 }
 
 #[test]
-fn gather_equals_the_definition() {
+fn gather_matches_definition() {
     let (x, shape @ [rows, columns]) = (values(600, 3), [29, 49]);
     let right = values(3 * 11 * columns, 4);
     for isa in Isa::all() {
@@ -118,7 +118,7 @@ fn gather_equals_the_definition() {
 
 #[test]
 #[should_panic(expected = "outside its input")]
-fn a_row_past_the_end_is_refused() {
+fn row_past_end_is_rejected() {
     let x = [0.0; 20];
     let taps = TapRange::new(&[0], 0, 8);
     let mut table = RowTable::new();

@@ -52,7 +52,7 @@ mod tests {
     use crate::{Finish, Role};
 
     #[test]
-    fn weights_times_a_frozen_scale_are_rounded_as_a_device_rounds_them() {
+    fn frozen_scale_rounds_weights_as_the_device_does() {
         let g = floats(Role::Gradient, &[1, 1, 1, 2], [1000.0, -1000.0]);
         let w = floats(Role::Weight, &[2, 1, 1, 1], [1.0, 1.0]);
         let scale = floats(Role::Master, &[2], [0.3, 0.7]);

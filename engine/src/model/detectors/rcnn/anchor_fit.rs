@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn anchors_have_the_ratios_of_their_level() {
+    fn anchors_use_ratios_of_their_level() {
         let set = ["ratios=[1, 1, 4]", "ratios_by_level=true"];
         let config = Config::load("micro", &set.map(|text| format!("model.anchors.{text}")));
         let anchors = Anchors::new(&config.unwrap(), &[8.0, 16.0, 32.0]).0;
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_anchor_by_hand() {
+    fn best_anchor_matches_hand_computed_iou() {
         let anchors = Anchors(vec![(8.0, [32.0, 32.0]), (16.0, [64.0, 64.0])]);
         let best = |sides, middle| anchors.best(&Object { sides, middle });
         assert_eq!(best([32.0, 32.0], [40.0, 80.0]), 1.0);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_ascend() {
+    fn iou_quantiles_are_ascending() {
         let of = |side| (Object { sides: [side; 2], middle: [0.0; 2] }, 0.0);
         let objects = [10.0, 10.0, 10.0, 40.0].map(of).into();
         let fit = |objects| Fit { objects, fg_iou: 0.7 };

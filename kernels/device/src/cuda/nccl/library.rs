@@ -176,7 +176,7 @@ mod tests {
 
     /// The error that users see without NCCL; never a panic.
     #[test]
-    fn a_machine_without_nccl_is_told_so_in_one_sentence() {
+    fn missing_nccl_prints_one_line_error() {
         let said = sentence(&Library::open(&["libnccl-that-nobody-has.so"]).expect_err("none"));
         let wanted = "NCCL, which several GPUs need, is not found (libnccl.so.2); install 2.16 or \
                       newer (apt-get install libnccl2), or name its folder in LD_LIBRARY_PATH";
@@ -188,13 +188,13 @@ mod tests {
     }
 
     #[test]
-    fn a_library_that_is_not_nccl_is_refused() {
+    fn library_other_than_nccl_is_rejected() {
         let said = sentence(&Library::open(&["libc.so.6"]).expect_err("another library"));
         assert!(said.contains("does not say its version; install 2.16"), "{said}");
     }
 
     #[test]
-    fn versions_older_than_2_16_are_refused() {
+    fn nccl_older_than_2_16_is_rejected() {
         assert_eq!(check_version(21602), Ok(()));
         assert_eq!(check_version(22907), Ok(()));
         assert_eq!([21602, 23004].map(major_minor), [(2, 16), (2, 30)]);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_one_sentence() {
+    fn nccl_errors_are_one_line() {
         let of = |detail: &str| {
             sentence(&fault(call(Ranks { rank: 1, count: 4 }), ["bad".into(), detail.into()]))
         };

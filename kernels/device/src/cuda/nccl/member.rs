@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_left_in_bounded_time_whatever_nccl_does() {
+    fn leaving_a_group_is_bounded_even_if_nccl_hangs() {
         let member = member(never);
         assert_eq!(member.check(), Ok(()));
         let (sender, receiver) = mpsc::channel();
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_inside_of_nccl_blocks_neither_a_check_nor_the_end() {
+    fn thread_inside_nccl_does_not_block_check_or_exit() {
         let member = member(at_once);
         let inside = member.lock();
         assert_eq!(member.check(), Ok(()));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_was_left_sums_nothing() {
+    fn abandoned_group_does_not_all_reduce() {
         let member = member(at_once);
         assert_eq!(member.leave(|| Ok(())), Ok(()));
         assert_eq!(member.raw(&member.lock()), Err(left()));

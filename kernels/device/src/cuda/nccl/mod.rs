@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn nccl_starts_with_its_variables() {
+    fn nccl_starts_with_configured_variables() {
         let set = |names: &'static [&str], value: &'static str| {
             move |name: &str| names.contains(&name).then(|| value.into())
         };

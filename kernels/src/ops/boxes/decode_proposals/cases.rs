@@ -50,7 +50,7 @@ mod tests {
 
     /// Two levels of one anchor each; the second anchor of the list belongs to the second level.
     #[test]
-    fn by_hand() {
+    fn decode_proposals_matches_hand_computed_values() {
         let anchors = [[0.0, 0.0, 10.0, 20.0], [50.0, 50.0, 70.0, 90.0]].concat();
         let inputs = [
             index(&[1, 4], [1, 0, -1, 2]),

@@ -85,7 +85,7 @@ mod tests {
     /// Two classes. RoIs 0 and 1 are the same box; RoI 2 is in the second image; RoI 3 is beyond
     /// the count.
     #[test]
-    fn by_hand() {
+    fn detections_match_hand_computed_values() {
         let logits = [[1.0f32, 4.0, 5.0], [1.0, 6.0, 3.0], [0.0, 0.0, 9.0], [0.0, 9.0, 0.0]];
         let roi = [10.0, 10.0, 30.0, 30.0];
         let inputs = [
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn nan_detects_nothing() {
+    fn nan_scores_give_no_detection() {
         let mut case = cases().swap_remove(8);
         assert!(outputs(&case)[5].as_i32()[0] > 0, "{case}");
         case.inputs[0].as_f32_mut().fill(f32::NAN);
@@ -133,7 +133,7 @@ mod tests {
     /// Independent reference: all classes of all RoIs in one list, filtered by score and size,
     /// `batched_nms`, top D.
     #[test]
-    fn equals_the_plain_rule() {
+    fn detections_match_plain_rule() {
         for case in cases().iter().filter(|c| c.inputs[0].desc.shape[0] < 500) {
             let plus_one = case.label.contains("plus_one true");
             let outputs = outputs(case);

@@ -32,7 +32,7 @@ mod tests {
     use crate::case::index;
 
     #[test]
-    fn by_hand() {
+    fn encode_boxes_matches_hand_computed_values() {
         let b = [0.0, 0.0, 10.0, 20.0];
         let gt = [5.0, 0.0, 25.0, 20.0];
         let inputs = [

@@ -63,7 +63,7 @@ mod tests {
     use crate::on_cpu::run;
 
     #[test]
-    fn by_hand() {
+    fn flatten_rois_matches_hand_computed_values() {
         let proposals = boxes(&[3, 2, 4], 1, 50.0, 20.0);
         let inputs = [proposals.clone(), index(&[3], [1, 0, 2])];
         let outputs = run(&FlattenRois, &inputs).unwrap();
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_in_use_is_kept() {
+    fn flatten_rois_keeps_every_used_row() {
         for case in cases() {
             let outputs = run(case.op.as_ref(), &case.inputs).unwrap();
             let total: i32 = case.inputs[1].as_i32().iter().sum();

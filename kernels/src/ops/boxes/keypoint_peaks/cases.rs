@@ -55,7 +55,7 @@ mod tests {
 
     /// Equal values: the first one wins; all NaN: the first pixel.
     #[test]
-    fn ties_fall_to_the_first_and_nan_to_the_first_pixel() {
+    fn peak_tie_goes_to_first_and_nan_to_pixel_0() {
         let b = [0.0, 0.0, 3.0, 3.0];
         assert_eq!(peaks(&[1.0; 9], b)[..3], [0.5 / 3.0, 0.5 / 3.0, 1.0]);
         assert_eq!(peaks(&[f32::NAN; 9], b)[..2], [0.5 / 3.0, 0.5 / 3.0]);
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_that_are_not_square_are_refused() {
+    fn non_square_map_is_rejected() {
         let inputs = |maps: [usize; 2]| {
             let logits = vec![0.0; maps[0] * maps[1]];
             [tensor(&maps, logits), tensor(&[2, 4], [0.0; 8]), ints(&[1])]

@@ -131,7 +131,7 @@ mod tests {
 
     /// Row 0 suppresses row 1; row 3 is on another level; row 5 is invalid.
     #[test]
-    fn image_scope_ranks_all_levels() {
+    fn image_scope_ranks_all_levels_together() {
         let outputs = run(&op(5, ProposalScope::Image), &by_hand());
         assert_eq!(outputs[2].as_i32(), [10, 23, 12, 24, -1]);
         assert_eq!(outputs[1].as_f32(), [0.9, 0.85, 0.5, 0.5, 0.0]);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn level_scope_keeps_the_levels_apart() {
+    fn level_scope_ranks_levels_separately() {
         let outputs = run(&op(1, ProposalScope::Level), &by_hand());
         assert_eq!(outputs[2].as_i32(), [10, 23, -1, -1, -1, -1]);
         let outputs = run(&op(9, ProposalScope::Level), &by_hand());
@@ -151,7 +151,7 @@ mod tests {
     /// Two images with the same rows, the second with halved scores: the top 5 over both are 0.9,
     /// 0.85, 0.5, 0.5, and 0.45 from the second; levels keep their order.
     #[test]
-    fn batch_scope_cuts_a_group_of_images() {
+    fn batch_scope_limits_proposals_per_image_group() {
         let twice = |tensor: &HostTensor, shape: &[usize], factor: f32| {
             let values: Vec<f32> = tensor.as_f32().iter().map(|v| v * factor).collect();
             let all = [tensor.as_f32(), &values].concat();

@@ -33,7 +33,7 @@ mod tests {
 
     /// A shift by half the width out of an image of 40 x 30, a doubled width, unused rows.
     #[test]
-    fn by_hand() {
+    fn refine_rois_matches_hand_computed_values() {
         let of = |rows: [[f32; 4]; 4]| tensor(&[4, 4], rows.concat());
         let b = [20.0, 10.0, 40.0, 20.0];
         let inputs = [

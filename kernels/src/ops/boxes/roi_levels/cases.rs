@@ -42,7 +42,7 @@ mod tests {
     use crate::case::index;
 
     #[test]
-    fn boundaries_by_hand() {
+    fn roi_levels_match_hand_computed_boundaries() {
         let sides = [0.0, 111.9, 112.0, 223.9, 224.0, 447.9, 448.0, 9e9, 448.0];
         let rois: Vec<f32> = sides.iter().flat_map(|&s| [1.0, 1.0, 1.0 + s, 1.0 + s]).collect();
         let image_idx = index(&[9], [0, 0, 0, 0, 0, 0, 0, 0, -1]);

@@ -59,7 +59,7 @@ mod tests {
 
     /// Ties go to the lower index, both zeros are equal, NaN comes last.
     #[test]
-    fn ties_go_to_the_lower_index() {
+    fn top_k_tie_goes_to_lower_index() {
         let first = tensor(&[1, 1, 3, 2], vec![0.0, 3.0, -0.0, 3.0, f32::NAN, -1.0]);
         let second = tensor(&[1, 1, 1, 2], vec![5.0, 6.0]);
         let outputs = run(&TopKPerLevel { k: 6 }, &[first.clone(), second.clone()]);

@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_by_hand() {
+    fn bucket_matches_hand_computed_values() {
         let grads =
             [gradient(&[2], &[1.0, -2.0]), gradient(&[0], &[]), gradient(&[1, 2], &[8.0, 0.5])];
         let bucket = run(&FillBucket { scale: 0.5 }, &grads).remove(0);
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_bucket_is_refused() {
+    fn invalid_bucket_is_rejected() {
         let bucket = floats(Role::Gradient, &[3], [0.0; 3]);
         let bucket = std::slice::from_ref(&bucket);
         let said = refusal(&EmptyBucket { shapes: vec![vec![2], vec![2]] }, bucket);

@@ -52,7 +52,7 @@ mod tests {
 
     /// Two rows: the third step overwrites the first, and unused elements are 0.
     #[test]
-    fn rows_go_round() {
+    fn published_rows_wrap_around() {
         let mut state = ring(2, 5);
         for step in 1..=3 {
             let inputs = [losses(&[0.5 * step as f32]), ints(&[step, -4])];
@@ -66,14 +66,14 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_too_narrow_is_refused() {
+    fn too_narrow_ring_is_rejected() {
         let refused =
             run_updating(&Publish, &[losses(&[1.0; 3])], &mut ring(4, 3)).expect_err("narrow");
         assert!(refused.to_string().contains("at least 4"), "{refused}");
     }
 
     #[test]
-    fn a_tensor_in_fp16_is_refused() {
+    fn fp16_tensor_is_rejected() {
         let half = tensor(&[1], [1.0]);
         let refused = run_updating(&Publish, &[half], &mut ring(4, 3)).expect_err("fp16");
         assert!(refused.to_string().contains("F32 or I32"), "{refused}");

@@ -81,7 +81,7 @@ mod tests {
 
     /// Neighbouring counts differ, so that a swap is detected.
     #[test]
-    fn a_tally_by_hand() {
+    fn accuracies_match_hand_computed_counts() {
         let rows: [([f32; 3], i32); 9] = [
             ([0.0, 2.0, 1.0], 1), // correct
             ([0.0, 1.0, 1.0], 2), // wrong: class 1 ties and is lower

@@ -60,7 +60,7 @@ mod tests {
     /// Zero logits cost ln 2 each; a logit of ln 3 has probability 3/4. Group 0 (images 0, 1) has
     /// the mean (ln 2 + ln 4/3) / 2, group 1 (image 2) ln 4; ignored rows may have any values.
     #[test]
-    fn groups_by_hand() {
+    fn bce_groups_match_hand_computed_values() {
         let third = 3.0f32.ln();
         let inputs = inputs(
             &[0.0, third, f32::NAN, third, f32::NAN],
@@ -77,7 +77,7 @@ mod tests {
 
     /// A group with all images weighs rows equally; groups of one weigh images equally.
     #[test]
-    fn a_group_owns_its_mean() {
+    fn bce_mean_is_per_group() {
         let inputs = inputs(&[0.0, 0.0, 0.0, 9.0], &[0, 0, 0, 0], &[0, 0, 0, 1], 2);
         let loss =
             |ipg| f64::from(run(&BceLoss { ipg, rows_per_image: None }, &inputs)[0].as_f32()[0]);
@@ -90,7 +90,7 @@ mod tests {
     /// Four zero logits in two images: ln 2 each, divided by 8 rows per image for any number of
     /// rows.
     #[test]
-    fn a_stated_divisor_by_hand() {
+    fn bce_fixed_divisor_matches_hand_computed_values() {
         let inputs = inputs(&[0.0; 4], &[0, 1, 1, -1], &[0, 0, 1, 1], 2);
         for ipg in [1, 2] {
             let op = BceLoss { ipg, rows_per_image: Some(8) };

@@ -48,7 +48,7 @@ mod tests {
     /// dx = 20/10 moves a unit square by two: a gap of one to its target at 0, a loss of 4/3. Three
     /// rows are sampled, one is positive.
     #[test]
-    fn a_square_apart_by_hand() {
+    fn giou_of_disjoint_square_matches_hand_computed_value() {
         let square = [0.0, 0.0, 1.0, 1.0];
         let inputs = [
             boxes(&[[20.0, 0.0, 0.0, 0.0], [f32::NAN; 4], [f32::NAN; 4], [f32::NAN; 4]]),

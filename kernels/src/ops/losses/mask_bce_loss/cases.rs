@@ -53,7 +53,7 @@ mod tests {
     /// Rows of one pixel: row 0 has logit 0 against a soft target (ln 2), row 1 ln 3 against 1
     /// (ln 4/3); row 2 is background, row 3 past the count.
     #[test]
-    fn positives_in_use_by_hand() {
+    fn mask_bce_of_positives_matches_hand_computed_value() {
         let logits = vec![0.0, 3.0f32.ln(), f32::NAN, f32::NAN];
         let inputs = [
             tensor(&[4, 1, 1], logits),

@@ -24,7 +24,7 @@ mod tests {
 
     /// Probabilities 1/4 and 3/4, and 1/2 twice; large logits do not overflow.
     #[test]
-    fn by_hand() {
+    fn mean_logits_matches_hand_computed_values() {
         let of = |values: [f32; 4]| tensor(&[2, 2], values);
         let sure = 3f32.ln();
         let inputs = [of([0.0, sure, 500.0, 500.0]), of([7.0, 7.0, 500.0, -500.0])];

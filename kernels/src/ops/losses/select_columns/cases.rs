@@ -29,7 +29,7 @@ mod tests {
     use crate::case::hand::{ints, refusal, run, tensor};
 
     #[test]
-    fn selects_and_puts_back() {
+    fn select_columns_gradient_scatters_back() {
         let values: Vec<f32> = (0..12).map(|v| v as f32).collect();
         let x = tensor(&[3, 4], values);
         let plain = SelectColumns { width: 2, modulo: false };
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn a_width_that_does_not_divide_is_refused() {
+    fn indivisible_width_is_rejected() {
         let x = tensor(&[3, 4], [0.0; 12]);
         let message = refusal(&SelectColumns { width: 3, modulo: false }, &[x, ints(&[0; 3])]);
         assert!(message.contains("`width` should be a divisor of 4"), "{message}");

@@ -66,7 +66,7 @@ mod tests {
     /// Differences 0.5, -3, 0, 0 at beta 1 cost 0.125 + 2.5; the divisor is four sampled rows, and
     /// one of them is positive. Rows without a positive label may have any values.
     #[test]
-    fn positives_over_sampled_rows() {
+    fn smooth_l1_divides_positives_by_sampled_rows() {
         let pred =
             [[0.5, -3.0, 1.0, 2.0], [f32::NAN; 4], [7.0; 4], [7.0; 4], [f32::NAN; 4]].concat();
         let target = [[0.0, 0.0, 1.0, 2.0], [0.0; 4], [0.0; 4], [0.0; 4], [0.0; 4]].concat();

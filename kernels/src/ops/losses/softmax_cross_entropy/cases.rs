@@ -65,7 +65,7 @@ mod tests {
 
     /// Equal logits cost ln(K+1), however large they are; an ignored row costs nothing.
     #[test]
-    fn level_logits_by_hand() {
+    fn uniform_logits_match_hand_computed_loss() {
         let logits = vec![1e4, 1e4, 1e4, 1e4, -3.0, -3.0, -3.0, -3.0, f32::NAN, 0.0, 0.0, 0.0];
         let logits = tensor(&[3, 4], logits);
         let inputs = [logits, ints(&[0, 3, -1]), ints(&[0, 0, 0]), ints(&[1])];

@@ -71,7 +71,7 @@ mod tests {
     /// Two rows, of classes with weights 1 and 3: (1 * ln 2 + 3 * (ln 2 + 0)) / 4, for any scale of
     /// the weights.
     #[test]
-    fn a_class_weighs_by_its_share_of_the_group() {
+    fn class_weight_is_normalised_within_group() {
         let logits = tensor(&[3, 2], [0.0, 0.0, 5.0, 5.0, f32::NAN, 0.0]);
         let inputs = [logits, ints(&[0, 1, -1]), ints(&[0, 0, 0]), ints(&[1])];
         for scale in [1.0, 64.0] {

@@ -46,7 +46,7 @@ mod tests {
     /// Levels 2x2 and 1x1: anchor 1 is the cell (0, 1) of the first, anchor 4 the only cell of the
     /// second.
     #[test]
-    fn cells_beyond_the_map_are_cleared() {
+    fn cells_outside_map_are_cleared() {
         let x = TensorDesc::new(Role::Activation, &[3, 3, 3, 1]);
         let x = HostTensor::f32(x, (1u8..28).map(f32::from).collect());
         let op = ClearOutside { anchors_per_cell: 1, level_sizes: vec![[2, 2], [1, 1]] };
@@ -62,7 +62,7 @@ mod tests {
     /// At every cell of a map, two convolutions of its 5x5 patch equal those of the whole map;
     /// without the op they differ at the border.
     #[test]
-    fn two_convolutions_of_patches_are_those_of_the_map() {
+    fn two_patch_convs_match_full_map_convs() {
         let (height, width, channels, filters) = (3, 4, 2, 3);
         let tensor = |role, shape: &[usize], seed| normal(role, shape, seed, 1.0);
         let map = tensor(Role::Activation, &[1, height, width, channels], 1);

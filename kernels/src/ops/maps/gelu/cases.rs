@@ -32,7 +32,7 @@ mod tests {
     use crate::case::hand::run;
 
     #[test]
-    fn the_ends_are_finite() {
+    fn gelu_is_finite_at_extremes() {
         let ends = vec![-1e30, -100.0, 100.0, 1e18];
         let x = floats(Role::Activation, &[4], ends);
         let y = run(&Gelu, &[x]);

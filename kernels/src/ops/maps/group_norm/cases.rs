@@ -54,7 +54,7 @@ mod tests {
     /// Values 1 and 3: mean 2, standard deviation 1. The second group is 10, 10, 10, 14: mean 11,
     /// variance 3.
     #[test]
-    fn two_groups_by_hand() {
+    fn group_norm_of_two_groups_matches_hand_computed_values() {
         let x = tensor(&[1, 2, 1, 4], [1.0, 3.0, 10.0, 10.0, 3.0, 1.0, 10.0, 14.0]);
         let gamma = tensor(&[4], [1.0, 2.0, 1.0, 1.0]);
         let beta = tensor(&[4], [0.0, 5.0, 0.0, 0.0]);
@@ -67,7 +67,7 @@ mod tests {
 
     /// A mean of ten thousand deviations loses only the precision lost by the f32 inputs.
     #[test]
-    fn a_large_mean_keeps_the_variance() {
+    fn large_mean_keeps_variance_accurate() {
         let mut x = normal(Role::Activation, &[1, 40, 40, 4], 1, 1.0);
         x.as_f32_mut().iter_mut().for_each(|v| *v += 1e4);
         let exact = {
@@ -84,7 +84,7 @@ mod tests {
 
     /// The output does not change when a group's input is scaled and shifted.
     #[test]
-    fn invariant_to_affine_maps_of_the_input() {
+    fn group_norm_is_invariant_to_affine_input() {
         let x = normal(Role::Activation, &[2, 5, 7, 6], 1, 1.0);
         let mut moved = x.clone();
         moved.as_f32_mut().iter_mut().for_each(|v| *v = *v * 8.0 + 3.0);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_must_divide_the_channels() {
+    fn groups_must_divide_channels() {
         let desc = |shape: &[usize]| TensorDesc::new(Role::Activation, shape);
         let error = plain(4).infer(&[desc(&[1, 2, 2, 6]), desc(&[6]), desc(&[6])], &[]);
         let error = error.expect_err("6 channels have no 4 groups").to_string();

@@ -33,7 +33,7 @@ mod tests {
 
     /// Two keypoints on a line of two pixels; the second RoI is unused.
     #[test]
-    fn a_line_by_hand() {
+    fn keypoint_map_row_matches_hand_computed_values() {
         let x = tensor(&[2, 1, 2, 2], [0.0, 8.0, 4.0, 0.0, f32::NAN, f32::NAN, f32::NAN, f32::NAN]);
         let maps = run(&KeypointMaps, &[x, index(&[1], [1])]);
         let first = [0.0, 1.0, 3.0, 4.0];

@@ -55,7 +55,7 @@ mod tests {
     use crate::case::hand::{run, tensor};
 
     #[test]
-    fn ties_go_to_the_first_and_nan_wins() {
+    fn max_pool_tie_goes_to_first_and_nan_propagates() {
         let pool = MaxPool { kernel: 2, stride: 2, pad: 0, argmax: true };
         let x = tensor(&[1, 2, 4, 1], [5.0, 5.0, 1.0, f32::NAN, 5.0, 5.0, 2.0, 3.0]);
         let out = run(&pool, &[x]);
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pad_that_could_hold_a_whole_window_is_refused() {
+    fn padding_as_large_as_window_is_rejected() {
         let x = TensorDesc::new(Role::Activation, &[1, 4, 4, 1]);
         let error = MaxPool { kernel: 2, stride: 2, pad: 2, argmax: true }.infer(&[x], &[]);
         assert!(error.expect_err("pad 2 of kernel 2").to_string().contains("at most kernel / 2"));

@@ -32,7 +32,7 @@ mod tests {
 
     /// Two channels at three positions; the second row is unused.
     #[test]
-    fn by_hand() {
+    fn mean_positions_matches_hand_computed_values() {
         let values = [[1.0, 10.0], [2.0, 20.0], [6.0, 0.0]].concat();
         let rows = [values, vec![f32::NAN; 6]].concat();
         let x = tensor(&[2, 1, 3, 2], rows);
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_without_positions_is_refused() {
+    fn empty_map_is_rejected() {
         refusal(&MeanPositions, &[tensor(&[2, 0, 3, 2], []), ints(&[1])]);
     }
 }

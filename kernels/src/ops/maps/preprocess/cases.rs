@@ -124,7 +124,7 @@ mod tests {
 
     /// Two adjacent pixels, (1, 2, 3) and (5, 10, 7), widened to four and padded.
     #[test]
-    fn two_pixels_by_hand() {
+    fn two_pixels_match_hand_computed_values() {
         let inputs = inputs(vec![1, 2, 3, 5, 10, 7], [1, 2], [1, 4], 0);
         let x = run(&op(2, 5), &inputs);
         let (a, b) = ([0.0, 0.0, 0.0], [4.0, 4.0, 1.0]);
@@ -136,7 +136,7 @@ mod tests {
 
     /// The same two pixels: the blend is rounded to a byte before normalisation.
     #[test]
-    fn two_pixels_as_pillow_has_them() {
+    fn two_pixels_match_pillow() {
         let inputs = inputs(vec![1, 2, 3, 5, 10, 8], [1, 2], [1, 4], 0);
         let x = run(&Preprocess { filter: ResizeFilter::Pil, ..op(1, 4) }, &inputs);
         let bytes = [[1, 2, 3], [2, 4, 4], [4, 8, 7], [5, 10, 8]];
@@ -148,7 +148,7 @@ mod tests {
 
     /// BGR reverses the channels of the source, but not of mean and std.
     #[test]
-    fn bgr_by_hand() {
+    fn bgr_order_matches_hand_computed_values() {
         let x =
             run(&Preprocess { bgr: true, ..op(1, 1) }, &inputs(vec![9, 8, 7], [1, 1], [1, 1], 0));
         assert_eq!(x[0].as_f32(), [6.0, 3.0, 1.5]);
@@ -157,7 +157,7 @@ mod tests {
     /// Red becomes twice the blue, green half of itself plus 20, blue more than fits in a byte: 14,
     /// 24 and 255 before normalisation, in either channel order.
     #[test]
-    fn colours_by_hand() {
+    fn colour_change_matches_hand_computed_values() {
         let rows = [[0.0, 0.0, 2.0, 0.0], [0.0, 0.5, 0.0, 20.0], [100.0, 0.0, 0.0, 0.0]];
         let colours = floats(Role::Scalar, &[1, 12], rows.concat());
         let inputs = [inputs(vec![9, 8, 7], [1, 1], [1, 1], 0), vec![colours]].concat();
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flip_mirrors_the_columns_within_the_image() {
+    fn flip_reverses_columns_within_image() {
         for filter in [ResizeFilter::Bilinear, ResizeFilter::Pil] {
             flip_mirrors(filter);
         }

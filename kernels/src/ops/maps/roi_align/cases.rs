@@ -123,7 +123,7 @@ mod tests {
 
     /// A box of size 0 covers one feature pixel, unless aligned; a box far outside is 0.
     #[test]
-    fn degenerate_boxes() {
+    fn roi_align_accepts_degenerate_boxes() {
         let op = RoiAlign {
             pooled: 1,
             sampling_ratio: 0,
@@ -139,7 +139,7 @@ mod tests {
 
     /// Non-finite boxes terminate and do not affect other RoIs.
     #[test]
-    fn boxes_that_are_not_finite() {
+    fn roi_align_accepts_non_finite_boxes() {
         for sampling_ratio in [0, 2] {
             let op = RoiAlign {
                 pooled: 2,

@@ -41,7 +41,7 @@ mod tests {
     /// The share of dropped images is close to the rate; the others are scaled to keep the mean;
     /// another block, seed or epoch drops other images.
     #[test]
-    fn the_share_that_drops_is_the_rate() {
+    fn dropped_fraction_matches_rate() {
         let images = 4000;
         let run_with = |seed, block, epoch| -> Vec<f32> {
             let op = ScaledResidual { drop: Some(Drop { rate: 0.25, seed, block }) };
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_of_one_is_refused() {
+    fn drop_rate_of_one_is_rejected() {
         let drop = Drop { rate: 1.0, seed: 0, block: 0 };
         let map = tensor(&[1, 1], [0.0]);
         let inputs = [map.clone(), map, tensor(&[1], [0.0]), index(&[1, 4], [0; 4])];

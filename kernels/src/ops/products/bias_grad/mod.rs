@@ -145,14 +145,14 @@ mod tests {
 
     /// 0.1 is not an exact f32: a running f32 sum over a million of them is off by about 0.1 %.
     #[test]
-    fn a_million_rows_keep_their_digits() {
+    fn bias_grad_of_a_million_rows_stays_accurate() {
         let g = floats(Role::Gradient, &[1_000_000, 1], vec![0.1; 1_000_000]);
         let db = run(&BiasGrad { counted: false }, &[g])[0].as_f32()[0];
         assert!((db - 100_000.0).abs() < 0.2, "{db}");
     }
 
     #[test]
-    fn rows_past_the_count_do_not_contribute() {
+    fn rows_past_count_do_not_contribute() {
         let g = floats(Role::Gradient, &[3, 1, 2], [1.0, 2.0, 3.0, 4.0, f32::NAN, f32::NAN]);
         let count = constant(&[1], 2);
         let db = run(&BiasGrad { counted: true }, &[g, count]);

@@ -79,7 +79,7 @@ mod tests {
 
     /// Rows of 77 positions: blocks of 256 positions and groups of 64 end within rows.
     #[test]
-    fn bits_are_those_of_the_convolution() {
+    fn class_masks_are_bit_identical_to_conv() {
         let [rows, height, width, channels] = SHAPE;
         let x = normal(Role::Activation, &SHAPE, 1, 1.0);
         let w = normal(Role::Weight, &[CLASSES, 1, 1, channels], 2, 1.0);

@@ -305,7 +305,7 @@ mod tests {
 
     /// Images past the count hold NaN and do not affect any output.
     #[test]
-    fn images_past_the_count_are_not_read() {
+    fn images_past_count_are_not_read() {
         let counted = true;
         let count = constant(&[1], 1);
         let x = tensor(&[2, 1, 1, 1], [3.0, f32::NAN]);
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn misfits_are_refused_by_name() {
+    fn mismatched_conv_inputs_are_rejected_by_name() {
         let plain = Conv2d::new(1, 1);
         let without_pad = Conv2d::new(1, 0);
         let rows: [(Conv2d, [usize; 4], &str); 8] = [

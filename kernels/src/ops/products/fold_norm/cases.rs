@@ -42,7 +42,7 @@ mod tests {
 
     /// Standard deviations 2 and 1: the first filter is halved and tripled, the second cleared.
     #[test]
-    fn a_norm_by_hand() {
+    fn fold_norm_matches_hand_computed_values() {
         let w = tensor(&[2, 2], [1.0, 2.0, 3.0, 4.0]);
         let [gamma, mean] = [&[3.0, 0.0], &[4.0, 5.0]].map(|values| tensor(&[2], values));
         let [beta, var] = [&[1.0, 2.0], &[3.0, 0.0]].map(|values| tensor(&[2], values));

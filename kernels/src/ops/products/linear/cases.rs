@@ -105,7 +105,7 @@ mod tests {
 
     /// Rows past the count hold NaN and do not affect any output.
     #[test]
-    fn rows_past_the_count_are_not_read() {
+    fn linear_does_not_read_rows_past_count() {
         let nan = f32::NAN;
         let x = tensor(&[3, 2], [1.0, 2.0, nan, nan, nan, nan]);
         let g = tensor(&[3, 1], [3.0, nan, nan]);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn no_rows_give_gradients_of_zero() {
+    fn linear_without_rows_has_zero_gradients() {
         let (x, g) = (tensor(&[2, 2], [f32::NAN; 4]), tensor(&[2, 1], [f32::NAN; 2]));
         let (layer, w) = (Layer::Linear, vec![1, 2]);
         let op = GradWeight { layer, w, scale: false, counted: true, bias_grad: false };
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_other_length_are_refused() {
+    fn linear_with_wrong_row_length_is_rejected() {
         let inputs = [&[2, 7, 7, 4][..], &[3, 195], &[3]]
             .map(|shape| tensor(shape, vec![0.0; shape.iter().product()]));
         let error = refusal(&Linear { relu: false, counted: false }, &inputs);

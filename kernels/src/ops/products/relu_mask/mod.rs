@@ -80,7 +80,7 @@ mod tests {
     use crate::{Role, TensorDesc};
 
     #[test]
-    fn zero_and_negative_outputs_pass_nothing() {
+    fn relu_mask_blocks_zero_and_negative_outputs() {
         let tensor =
             |v: [f32; 4]| HostTensor::f32(TensorDesc::new(Role::Gradient, &[4]), v.to_vec());
         let inputs = [tensor([1.0, 2.0, 3.0, 4.0]), tensor([-1.0, 0.0, -0.0, 1e-30])];

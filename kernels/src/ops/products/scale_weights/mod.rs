@@ -96,7 +96,7 @@ mod tests {
     use crate::case::hand::{run, tensor};
 
     #[test]
-    fn each_filter_has_its_factor() {
+    fn scale_weights_applies_one_factor_per_filter() {
         let inputs = [
             tensor(&[2, 1, 1, 2], [1.0, 2.0, 3.0, 4.0]),
             tensor(&[1, 3], [1.0, -1.0, 0.5]),

@@ -79,7 +79,7 @@ mod tests {
     use crate::on_cpu::run;
 
     #[test]
-    fn by_hand() {
+    fn gather_anchors_matches_hand_computed_values() {
         let inputs = [
             boxes(&[3, 4], 1, 10.0, 5.0),
             index(&[2, 2], [2, -1, 0, 2]),

@@ -40,7 +40,7 @@ mod tests {
 
     /// A RoI of 10 x 20 pixels with 4 x 4 cells: inside, on both edges, outside, not labelled.
     #[test]
-    fn by_hand() {
+    fn keypoint_targets_match_hand_computed_values() {
         let points = [[14.9, 22.0, 2.0], [20.0, 30.0, 1.0], [9.9, 15.0, 2.0], [15.0, 15.0, 0.0]];
         let keypoints = TensorDesc::new(Role::Box, &[1, 1, 4, 3]);
         let inputs = [
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_roi_without_extent_holds_its_own_point_alone() {
+    fn zero_size_roi_contains_only_its_point() {
         assert_eq!(cell(3.0, 3.0, 3.0, 56), Some(55));
         assert_eq!(cell(2.0, 3.0, 3.0, 56), None);
         assert_eq!(cell(4.0, 3.0, 3.0, 56), None);

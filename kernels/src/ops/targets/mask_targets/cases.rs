@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn half_an_image_by_hand() {
+    fn mask_target_of_half_image_matches_hand_computed_values() {
         let whole = [[0.0, 0.0, 16.0, 16.0]];
         for rule in [MaskTargetRule::CocoPolygon, MaskTargetRule::RoiAlignBitmap] {
             let op = MaskTargets { side: 4, rule, plus_one: false, min_side: 1.0 };
@@ -157,7 +157,7 @@ mod tests {
 
     /// Swapping rows and columns of the view swaps those of the target.
     #[test]
-    fn a_transposed_view_gives_the_transposed_target() {
+    fn transposed_view_gives_transposed_mask_target() {
         let polygon = vec![3.2, 1.1, 27.9, 8.4, 20.3, 25.7, 5.5, 19.0];
         let wide: Vec<f64> = polygon.iter().map(|&v| f64::from(v)).collect();
         let runs = encode_runs(&rasterize(&[wide], 31, 37));
@@ -182,7 +182,7 @@ mod tests {
 
     /// Polygons and the runs of their bitmap give the same soft targets.
     #[test]
-    fn polygons_and_runs_agree() {
+    fn polygon_and_rle_mask_targets_agree() {
         let polygon = vec![3.2, 1.1, 27.9, 8.4, 20.3, 25.7, 5.5, 19.0];
         let wide: Vec<f64> = polygon.iter().map(|&v| f64::from(v)).collect();
         let runs = encode_runs(&rasterize(&[wide], 31, 37));
@@ -201,7 +201,7 @@ mod tests {
 
     /// An inclusive flip moves the object one network pixel further left.
     #[test]
-    fn plus_one_flips_pixels_not_edges() {
+    fn inclusive_flip_moves_pixels_not_edges() {
         let op = |plus_one| MaskTargets {
             side: 16,
             rule: MaskTargetRule::CocoPolygon,
@@ -219,7 +219,7 @@ mod tests {
     /// A RoI half a pixel wide in the left half: entirely covered with a minimum side of 0.1,
     /// partly with a minimum of one pixel.
     #[test]
-    fn a_small_roi_is_stretched_from_the_least_side() {
+    fn small_roi_is_enlarged_to_min_side() {
         let roi = [[7.5, 4.0, 8.0, 8.0]];
         let share = |min_side, kind| {
             let op = MaskTargets {

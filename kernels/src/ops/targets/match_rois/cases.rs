@@ -39,7 +39,7 @@ mod tests {
     /// image, past the count.
     /// the count.
     #[test]
-    fn by_hand() {
+    fn match_rois_matches_hand_computed_values() {
         let of = |shape: &[usize], rows: &[[f32; 4]]| tensor(shape, rows.concat());
         let rois = [
             [0.0, 0.0, 10.0, 6.0],

@@ -46,7 +46,7 @@ mod tests {
     use crate::case::index;
 
     #[test]
-    fn by_hand() {
+    fn roi_candidates_match_hand_computed_values() {
         let gt = [0.0, 0.0, 10.0, 10.0];
         let (good, middling, poor) = ([0.0, 0.0, 10.0, 9.0], [0.0, 0.0, 10.0, 5.0], [90.0; 4]);
         let of = |shape: &[usize], boxes: Vec<[f32; 4]>| tensor(shape, boxes.concat());

@@ -49,7 +49,7 @@ mod tests {
 
     /// The two positives and the two negatives with the smallest keys; all, if they fit.
     #[test]
-    fn by_hand() {
+    fn sample_anchors_matches_hand_computed_values() {
         let inputs = [index(&[1, 6], [1, 1, 0, 0, 0, 1]), image_keys(1)];
         let drawn = |mut of: [i32; 3]| {
             of.sort_by_key(|i| keyed(1, inputs[1].as_i32(), Purpose::Anchors, *i as u32));
@@ -67,7 +67,7 @@ mod tests {
 
     /// Missing positives are replaced by negatives; missing negatives are not replaced.
     #[test]
-    fn counts_follow_the_rule() {
+    fn sampled_anchor_counts_follow_rule() {
         for (positives, negatives) in [(0, 50), (3, 50), (40, 50), (40, 2), (40, 0), (1, 1)] {
             let rest = 100 - positives - negatives;
             let labels = [vec![1; positives], vec![0; negatives], vec![-1; rest]].concat();
@@ -90,7 +90,7 @@ mod tests {
     /// Over 400 images each of 50 negatives is sampled 8 / 50 of the time: 64, with a standard
     /// deviation of 7.3; five of them are 37.
     #[test]
-    fn every_anchor_has_the_same_chance() {
+    fn anchors_are_sampled_uniformly() {
         let inputs = [constant(&[400, 50], 0), image_keys(400)];
         let (idx, _) = draw(&op(8), &inputs);
         let mut drawn = [0; 50];
@@ -100,7 +100,7 @@ mod tests {
 
     /// An image's samples depend on its own key, not on the rest of the batch.
     #[test]
-    fn images_draw_for_themselves() {
+    fn images_sample_anchors_independently() {
         let labels = integers(&[1, 200], 4, -1, 2);
         let twice = [labels.as_i32(), labels.as_i32()].concat();
         let (both, _) = draw(&op(16), &[index(&[2, 200], &twice), image_keys(2)]);

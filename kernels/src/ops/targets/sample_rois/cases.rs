@@ -47,7 +47,7 @@ mod tests {
 
     /// Positive 1 of the first image has a larger key than positives 4 and 5.
     #[test]
-    fn by_hand() {
+    fn sample_rois_matches_hand_computed_values() {
         let image_keys = image_keys(2);
         let mut keys = [10, 11, 12];
         keys.sort_by_key(|key| keyed(0, image_keys.as_i32(), Purpose::Rois, *key as u32));
@@ -81,7 +81,7 @@ mod tests {
 
     /// Candidates in another order, with their keys: the same set of RoIs.
     #[test]
-    fn a_draw_follows_the_keys_not_the_places() {
+    fn roi_sample_depends_on_keys_not_positions() {
         let (c, n) = (61, 1);
         let boxes = boxes(&[n, c, 4], 1, 300.0, 99.0);
         let labels = integers(&[n, c], 2, 0, 3);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_compact_and_the_positives_agree() {
+    fn sampled_roi_lists_are_compact_and_positives_agree() {
         for case in cases() {
             let outputs = outputs(&case);
             let count = outputs[4].as_i32()[0] as usize;

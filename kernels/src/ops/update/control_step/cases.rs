@@ -170,7 +170,7 @@ mod tests {
 
     /// Overflow halves and skips, two clean steps double, and a skipped step keeps its rate.
     #[test]
-    fn the_life_of_a_loss_scale() {
+    fn loss_scale_grows_and_backs_off() {
         let (op, mut state) = (op(0.0, true), state(8.0));
         assert_eq!(step(&op, f32::NAN, 0, &mut state), control([0.5, 0.125, 0.0, 8.0]));
         assert_eq!(read(&state), (0, 4.0, 0, 1));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scale_stays_between_one_and_the_end_of_f32() {
+    fn loss_scale_stays_between_one_and_f32_max() {
         let mut low = state(1.5);
         step(&op(0.0, true), f32::INFINITY, 0, &mut low);
         assert_eq!(read(&low).1, 1.0);
@@ -196,7 +196,7 @@ mod tests {
 
     /// A fixed scale does not change, but non-finite gradients are still not applied.
     #[test]
-    fn a_fixed_scale() {
+    fn fixed_loss_scale_is_constant() {
         let (op, mut state) = (op(0.0, false), state(1.0));
         assert_eq!(step(&op, f32::NAN, 0, &mut state).applied, 0.0);
         for _ in 0..5 {
@@ -207,7 +207,7 @@ mod tests {
 
     /// An unscaled norm of 4 with a limit of 2 halves; one of 1 is unchanged.
     #[test]
-    fn clipping_by_hand() {
+    fn gradient_clipping_matches_hand_computed_values() {
         let (op, mut state) = (op(2.0, false), state(4.0));
         assert!((step(&op, 16.0, 1, &mut state).grad_factor - 0.125).abs() < 1e-6);
         assert_eq!(step(&op, 4.0, 1, &mut state).grad_factor, 0.25);
@@ -216,7 +216,7 @@ mod tests {
     /// The full rates 1 and 3 both begin lower by half of 1, and decay reduces the subtracted
     /// amount too.
     #[test]
-    fn a_shared_warmup_takes_the_same_off_every_rate() {
+    fn shared_warmup_subtracts_equally_from_every_rate() {
         let mut op = op(0.0, true);
         op.shared_warmup = true;
         let LrSchedule::Multistep { milestones, .. } = &mut op.schedule else { unreachable!() };
@@ -231,7 +231,7 @@ mod tests {
 
     /// A schedule that starts at 2 and counts skipped steps.
     #[test]
-    fn a_schedule_may_be_ahead_and_count_skipped_steps() {
+    fn schedule_offset_and_skipped_steps_are_counted() {
         let (mut op, mut state) = (op(0.0, true), state(8.0));
         (op.first_step, op.count_skipped) = (2, true);
         assert_eq!(step(&op, f32::NAN, 0, &mut state).lr, 1.0);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn more_milestones_than_the_device_holds_are_refused() {
+    fn too_many_milestones_are_rejected() {
         let mut op = op(0.0, false);
         let LrSchedule::Multistep { milestones, .. } = &mut op.schedule else { unreachable!() };
         *milestones = (0..17).collect();

@@ -54,12 +54,12 @@ mod tests {
     }
 
     #[test]
-    fn pythagoras() {
+    fn gradient_norm_of_3_and_4_is_5() {
         assert_eq!(norms(&[&[3.0, 4.0], &[12.0], &[]]), (vec![5.0, 12.0, 0.0, 13.0], 1));
     }
 
     #[test]
-    fn one_element_that_is_not_finite_shows() {
+    fn one_non_finite_gradient_is_detected() {
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let mut grad = vec![1.0; 20_000];
             grad[17_001] = bad;
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_finite_values_are_finite() {
+    fn largest_finite_gradients_are_finite() {
         let (norms, finite) = norms(&[&[f32::MAX; 100]]);
         assert_eq!((norms, finite), (vec![f32::MAX; 2], 1));
     }

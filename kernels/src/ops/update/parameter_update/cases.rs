@@ -219,7 +219,7 @@ mod tests {
 
     /// First g = m = 2 * 3 + 0.5 * 4 = 8, so w = 4 - 0.25 * 8 = 2; then g = 7, m = 11, w = -0.75.
     #[test]
-    fn two_steps_by_hand() {
+    fn two_sgd_steps_match_hand_computed_values() {
         let op = sgd(false, &[(0.5, 0.25), (0.0, 1.0)]);
         let mut state = [f32s(&[4.0]), f32s(&[1.0]), f32s(&[0.0]), f32s(&[0.0])];
         let inputs = [f32s(&[3.0]), f32s(&[0.0]), control(1.0, 2.0, 1.0)];
@@ -233,7 +233,7 @@ mod tests {
     /// The update starts from the master, regardless of the weight's old value, and the weight
     /// becomes its copy.
     #[test]
-    fn a_weight_copies_its_master() {
+    fn fp16_weight_copies_master_weight() {
         let mut op = sgd(false, &[(0.0, 1.0), (0.5, 0.25)]);
         op.groups[1].master = true;
         let mut state = [f32s(&[1.0]), f32s(&[9.0]), f32s(&[0.0]), f32s(&[0.0]), f32s(&[4.0])];
@@ -264,7 +264,7 @@ mod tests {
 
     /// A first gradient of zeros, without eps, does not divide by 0.
     #[test]
-    fn zeros_stay_finite() {
+    fn zero_weights_stay_finite() {
         let mut state = novograd_state(&[2.0, 4.0]);
         run_updating(&op(paper(), GROUP), &inputs(&[0.0, 0.0], 1.0, 1.0), &mut state)
             .expect("fits");
@@ -278,7 +278,7 @@ mod tests {
     /// |w| = 5, |g| = 10: local = 0.1 * 5 / (10 + 0.5 * 5) = 0.04, and the rate is 0.5; the
     /// momentum includes the rate.
     #[test]
-    fn lars_by_hand() {
+    fn lars_step_matches_hand_computed_values() {
         let start = || vec![tensor(Role::Master, &[3.0, 4.0]), tensor(Role::Master, &[1.0, 0.0])];
         let mut state = start();
         run_updating(&op(LARS, GROUP), &inputs(&[6.0, 8.0], 1.0, 1.0), &mut state).expect("fits");
@@ -296,7 +296,7 @@ mod tests {
 
     /// Non-finite gradients affect nothing when the step is skipped; they appear in the statistics.
     #[test]
-    fn a_skipped_step_changes_no_bit() {
+    fn skipped_step_changes_nothing() {
         let mut state = [f32s(&[4.0, -0.0]), f32s(&[1.0, -0.0])];
         let before = state.clone();
         let mut skipped = inputs(&[f32::NAN, f32::INFINITY], f32::NAN, 0.0);
@@ -317,7 +317,7 @@ mod tests {
 
     /// NovoGrad without its state, and a master in fp16, are rejected.
     #[test]
-    fn state_that_is_missing_is_refused() {
+    fn missing_optimizer_state_is_rejected() {
         let mut state = novograd_state(&[3.0]);
         let inputs = inputs(&[1.0], 1.0, 1.0);
         assert!(run_updating(&op(paper(), GROUP), &inputs, &mut state[..2]).is_err());

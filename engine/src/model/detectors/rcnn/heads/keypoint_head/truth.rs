@@ -68,7 +68,7 @@ mod tests {
 
     /// An image of 10 x 20 pixels at double size: plain, flipped, and cropped to its right half.
     #[test]
-    fn keypoints_follow_their_image() {
+    fn keypoints_are_transformed_with_their_image() {
         let mut view = View::whole([10, 20], [20, 40]);
         assert_eq!(seen(&view, [3.0, 4.0, 2.0], 0.0), Some([6.0, 8.0, 1.0]));
         assert_eq!(seen(&view, [3.0, 4.0, 1.0], 0.5), Some([7.0, 9.0, 1.0]));
@@ -85,7 +85,7 @@ mod tests {
 
     /// Left and right swap places in a flipped image, but not in a rotated one.
     #[test]
-    fn partners_change_places_in_a_mirrored_image() {
+    fn flip_swaps_paired_keypoints() {
         let points = [[1.0, 2.0, 2.0], [9.0, 3.0, 1.0], [5.0, 5.0, 0.0]];
         let mut view = View::whole([10, 10], [10, 10]);
         let seen = |view: &View| seen_keypoints(&points, &[1, 0, 2], view, 0.0);
