@@ -36,11 +36,11 @@ impl AllReduceArgs {
     /// # Errors
     /// On the CPU, where one rank needs no all-reduce.
     pub(crate) fn division(&self, config: &Config, target: &Target) -> anyhow::Result<Division> {
-        let alone = Division::alone(&config.train, target);
+        let single = Division::single(&config.train, target);
         if !self.all_reduce {
-            return Ok(alone);
+            return Ok(single);
         }
-        let division = alone.reducing();
+        let division = single.reducing();
         ensure!(
             division.reduces_on_device(),
             "--all-reduce needs a GPU: on the CPU a single rank has no all-reduce"
@@ -52,7 +52,7 @@ impl AllReduceArgs {
     ///
     /// # Errors
     /// A file to compare with that cannot be read, or that is from another step.
-    pub(crate) fn tell(
+    pub(crate) fn report(
         &self,
         config: &Config,
         trainer: &mut Trainer,

@@ -40,7 +40,7 @@ pub(crate) fn division(
 ///
 /// # Errors
 /// The errors of `measure`, which returns the figures for a config; a lost rank.
-pub(crate) fn alone(
+pub(crate) fn single_rank(
     config: &Config,
     team: &Team,
     measure: impl FnOnce(&Config) -> anyhow::Result<Value>,

@@ -49,7 +49,7 @@ pub(crate) fn trainer(
     data: &DataSet,
     backend: &Backend,
 ) -> anyhow::Result<Trainer> {
-    trainer_of(config, data, backend, Division::alone(&config.train, &backend.target(config)))
+    trainer_of(config, data, backend, Division::single(&config.train, &backend.target(config)))
 }
 
 /// The same, with this division of steps.

@@ -134,9 +134,9 @@ fn measure(args: &StepArgs, rank: &Rank<'_>, config: &Config) -> anyhow::Result<
     let progress = rank.progress();
     let data = data_of(args, &mut config, on_gpu, &team, &progress)?;
     let alone = match args.group.efficiency {
-        true => group::alone(&config, &team, |config| {
+        true => group::single_rank(&config, &team, |config| {
             let mut trainer = random_weights::trainer(config, &data, &backend)?;
-            Ok(figures(&time(args, &mut trainer, &backend, &Team::alone(), &progress)?.records))
+            Ok(figures(&time(args, &mut trainer, &backend, &Team::single(), &progress)?.records))
         })?,
         false => None,
     };
@@ -177,7 +177,7 @@ fn measure(args: &StepArgs, rank: &Rank<'_>, config: &Config) -> anyhow::Result<
     value["padded"] = shapes.into();
     print_figures(&value);
     match ranks {
-        1 => args.all_reduce.tell(&config, &mut trainer, &mut value)?,
+        1 => args.all_reduce.report(&config, &mut trainer, &mut value)?,
         _ => group::print(&value),
     }
     match backend {
@@ -193,11 +193,11 @@ fn opened(args: &StepArgs, rank: &Rank<'_>, config: &Config) -> anyhow::Result<(
         return Ok(rank.open(&args.device, config)?);
     }
     if !args.all_reduce.is_asked() {
-        return Ok((args.device.open()?, Team::alone()));
+        return Ok((args.device.open()?, Team::single()));
     }
     let cuda = args.device.open_with(|| open_gpu_in_group(config))?;
     let backend = cuda.map_or(Backend::Cpu, |cuda| Backend::Device(Arc::new(cuda)));
-    Ok((backend, Team::alone()))
+    Ok((backend, Team::single()))
 }
 
 /// The training data, generated once on each host.

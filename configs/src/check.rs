@@ -67,7 +67,7 @@ impl Check {
             let is_optional = key.kind.ends_with("\"none\"");
             let found = values_of(&values, &key.name);
             for value in found.into_iter().filter(|value| !(is_optional && value.is_null())) {
-                let inside = value.as_number().is_some_and(|v| lies_between(v, min, max));
+                let inside = value.as_number().is_some_and(|v| is_between(v, min, max));
                 self.require(inside, &key.name, || {
                     // JSON has no NaN and no infinity; they are null. An f32 is printed as written.
                     let got = match value.as_f64() {
@@ -98,7 +98,7 @@ fn values_of<'a>(value: &'a Value, key: &str) -> Vec<&'a Value> {
     }
 }
 
-fn lies_between(value: &Number, min: &Number, max: &Number) -> bool {
+fn is_between(value: &Number, min: &Number, max: &Number) -> bool {
     match (value.as_u64(), min.as_u64(), max.as_u64()) {
         (Some(value), Some(min), Some(max)) => (min..=max).contains(&value),
         _ => match (value.as_f64(), min.as_f64(), max.as_f64()) {

@@ -132,7 +132,7 @@ fn attempt(path: &Path) -> Result<Result<Lock, Owner>, DaliError> {
             Err(TryLockError::WouldBlock) => {
                 return Ok(Err(owner.unwrap_or(Owner { pid: 0, ..here })));
             }
-            Err(TryLockError::Error(error)) if knows_no_locks(&error) => true,
+            Err(TryLockError::Error(error)) if lacks_locks(&error) => true,
             Err(TryLockError::Error(error)) => return Err(DaliError::io("lock", path)(error)),
         };
         if may_be_gone && let Some(owner) = owner {
@@ -168,7 +168,7 @@ fn is_at(file: &File, path: &Path) -> bool {
     at_path.is_some() && at_path == file.metadata().map(id).ok()
 }
 
-fn knows_no_locks(error: &io::Error) -> bool {
+fn lacks_locks(error: &io::Error) -> bool {
     let of = Errno::from_io_error(error);
     error.kind() == ErrorKind::Unsupported
         || [Errno::NOLCK, Errno::NOSYS, Errno::OPNOTSUPP].map(Some).contains(&of)

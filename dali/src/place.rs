@@ -40,7 +40,7 @@ impl Claim {
         let parent = parent_of(out);
         fs::create_dir_all(&parent).map_err(DaliError::io("create", &parent))?;
         let mut report = |stage| progress(Progress { stage, done: 0, total: 0 });
-        let path = beside(out, "lock");
+        let path = sibling(out, "lock");
         let lock = Lock::wait(&path, &mut |owner| {
             report(Stage::Waiting { owner: owner.clone(), lock: path.clone() });
         })?;
@@ -56,7 +56,7 @@ impl Claim {
         let parent = parent_of(&self.out);
         let undisturbed = Undisturbed::begin();
         let dir = tempfile::Builder::new()
-            .prefix(&beside(Path::new(self.out.file_name().unwrap_or_default()), "tmp-"))
+            .prefix(&sibling(Path::new(self.out.file_name().unwrap_or_default()), "tmp-"))
             .rand_bytes(RANDOM_LETTERS)
             // Like `mkdir`: other users of the machine may read a store.
             .permissions(Permissions::from_mode(0o777))
@@ -134,7 +134,7 @@ pub(crate) fn check_out(out: &Path, overwrite: bool, manifest: Manifest) -> Resu
     if is_link || !out.is_dir() {
         return Err(DaliError::NotOurs { path, stranger: "not a directory".into() });
     }
-    match stranger(out, manifest) {
+    match foreign_file(out, manifest) {
         Ok(None) => Ok(()),
         Ok(Some(stranger)) => Err(DaliError::NotOurs { path, stranger }),
         Err(error) => Err(DaliError::io("read", out)(error)),
@@ -142,7 +142,7 @@ pub(crate) fn check_out(out: &Path, overwrite: bool, manifest: Manifest) -> Resu
 }
 
 /// The first entry of `dir` that is not in its manifest.
-fn stranger(dir: &Path, manifest: Manifest) -> io::Result<Option<String>> {
+fn foreign_file(dir: &Path, manifest: Manifest) -> io::Result<Option<String>> {
     let files: HashSet<PathBuf> = manifest(dir).unwrap_or_default().into_iter().collect();
     let parents: HashSet<&Path> = files.iter().filter_map(|file| file.parent()).collect();
     let mut folders = vec![PathBuf::new()];
@@ -162,7 +162,7 @@ fn stranger(dir: &Path, manifest: Manifest) -> io::Result<Option<String>> {
 
 /// Removes a directory of ours; one with any other contents stays, with a line in the log.
 fn remove_ours(dir: &Path, manifest: Manifest) -> Result<(), DaliError> {
-    if let Some(stranger) = stranger(dir, manifest).map_err(DaliError::io("read", dir))? {
+    if let Some(stranger) = foreign_file(dir, manifest).map_err(DaliError::io("read", dir))? {
         let dir = dir.display();
         tracing::warn!(%dir, "left in place: it holds {stranger}, which onegraph did not write");
         return Ok(());
@@ -191,7 +191,7 @@ fn sweep(out: &Path, manifest: Manifest) -> Result<(), DaliError> {
 
 /// True if `name` consists of the name of `out`, `word`, and the random letters.
 fn is_temporary(name: &std::ffi::OsStr, out: &Path, word: &str) -> bool {
-    let start = beside(Path::new(out.file_name().unwrap_or_default()), word);
+    let start = sibling(Path::new(out.file_name().unwrap_or_default()), word);
     let rest = name.as_encoded_bytes().strip_prefix(start.as_os_str().as_encoded_bytes());
     rest.is_some_and(|rest| {
         rest.len() == RANDOM_LETTERS && rest.iter().all(u8::is_ascii_alphanumeric)
@@ -199,7 +199,7 @@ fn is_temporary(name: &std::ffi::OsStr, out: &Path, word: &str) -> bool {
 }
 
 /// `.OUT.onegraph-<word>` next to `OUT`: a name that no other program uses.
-fn beside(out: &Path, word: &str) -> PathBuf {
+fn sibling(out: &Path, word: &str) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(out.file_name().unwrap_or_default());
     name.push(".onegraph-");

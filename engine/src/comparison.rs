@@ -60,7 +60,7 @@ pub(crate) fn compare_runs(
     let set = EvaluationSet::new(&first.config, data);
     let with_first = |other: &ComparedRun| {
         let resampled = (samples, progress);
-        let scores = IouType::ALL.map(|kind| first.scores_beside(other, kind, &set, resampled));
+        let scores = IouType::ALL.map(|kind| first.paired_scores(other, kind, &set, resampled));
         let scores = scores.into_iter().filter_map(Result::transpose);
         let scores = scores.collect::<Result<Vec<_>, EngineError>>()?;
         let mut keys = first.config.differences(&other.config)?;
@@ -128,7 +128,7 @@ impl ComparedRun {
     }
 
     /// The scores of both runs of one kind, if both have it.
-    fn scores_beside(
+    fn paired_scores(
         &self,
         other: &Self,
         kind: IouType,

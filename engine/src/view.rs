@@ -171,7 +171,7 @@ impl Views {
             Axis { source, start, window, resized, offset, network, mirrored: 0 }
         };
         let mut view = View { y: axis(0), x: axis(1), transposed: 0 };
-        self.mirror(key, &mut view);
+        self.flip(key, &mut view);
         view.turn(self.quarters(key));
         view
     }
@@ -183,7 +183,7 @@ impl Views {
         if is_turned { 1 + (3.0 * unit(1)) as u32 } else { 0 }
     }
 
-    fn mirror(&self, key: &[i32], view: &mut View) {
+    fn flip(&self, key: &[i32], view: &mut View) {
         // Exact in f64, and above every word at probability 1.
         let is_drawn = |purpose, probability: f32| {
             f64::from(keyed(self.seed, key, purpose, 0)) < f64::from(probability) * 2f64.powi(32)
@@ -249,7 +249,7 @@ impl Views {
             (view, left)
         } else {
             let mut view = View::whole(source.map(|side| side as i32), network);
-            self.mirror(&key, &mut view);
+            self.flip(&key, &mut view);
             (view, (0..count).collect())
         };
         rows.row_mut("views")?.copy_from_slice(view.row());
@@ -324,13 +324,13 @@ mod tests {
         [100 + id, 0, id, 3]
     }
 
-    fn mirrored(seed: u64, probability: f64, n: i32) -> Vec<bool> {
+    fn flipped(seed: u64, probability: f64, n: i32) -> Vec<bool> {
         let set = [format!("train.seed={seed}"), format!("input.flip_probability={probability}")];
         let views = views(&set.each_ref().map(String::as_str));
         (0..n)
             .map(|id| {
                 let mut view = View::whole([4, 6], [8, 12]);
-                views.mirror(&key(id), &mut view);
+                views.flip(&key(id), &mut view);
                 view.x.mirrored == 1
             })
             .collect()
@@ -339,7 +339,7 @@ mod tests {
     #[test]
     fn flip_share_matches_probability() {
         let share = |probability| {
-            mirrored(1, probability, 10_000).into_iter().filter(|mirrored| *mirrored).count()
+            flipped(1, probability, 10_000).into_iter().filter(|mirrored| *mirrored).count()
         };
         assert_eq!((share(0.0), share(1.0)), (0, 10_000));
         // Four standard deviations of 10,000 samples at 0.25 are 173.
@@ -348,14 +348,14 @@ mod tests {
 
     #[test]
     fn view_depends_on_seed_and_image() {
-        let all = mirrored(7, 0.5, 64);
-        assert_eq!(mirrored(7, 0.5, 13), all[..13], "the batch around an image does not matter");
-        assert_ne!(mirrored(8, 0.5, 64), all);
+        let all = flipped(7, 0.5, 64);
+        assert_eq!(flipped(7, 0.5, 13), all[..13], "the batch around an image does not matter");
+        assert_ne!(flipped(8, 0.5, 64), all);
     }
 
     #[test]
     fn higher_flip_probability_flips_more() {
-        let pairs = mirrored(3, 0.3, 500).into_iter().zip(mirrored(3, 0.6, 500));
+        let pairs = flipped(3, 0.3, 500).into_iter().zip(flipped(3, 0.6, 500));
         assert!(pairs.into_iter().all(|(low, high)| low <= high));
     }
 

@@ -120,7 +120,7 @@ fn inputs_are_copied_from_callers_pinned_memory() {
         for (range, seed) in ranges.iter().zip(seeds) {
             buffer.as_mut()[range.clone()].copy_from_slice(&halves(&values(seed)));
         }
-        executor.bring_inputs(0, buffer).expect("a copy");
+        executor.upload_inputs(0, buffer).expect("a copy");
         let number = executor.submit(0).expect("a launch");
         let write = AssertUnwindSafe(|| buffer.as_mut()[0] = 0);
         lent += u32::from(catch_unwind(write).is_err());

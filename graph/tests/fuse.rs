@@ -71,7 +71,7 @@ impl Net {
     }
 
     /// The step with the gradients of all weights, plain and fused.
-    fn finish(mut self, loss: TensorId) -> [Program; 2] {
+    fn into_programs(mut self, loss: TensorId) -> [Program; 2] {
         let loss = self.program.node(Toy::Total, [loss]);
         let seed = self.program.input("seed", TensorDesc::new(Role::Scalar, &[1]));
         let gradients =
@@ -139,7 +139,7 @@ fn residual_block_fuses_sum_and_relu_mask() {
     let inputs = Conv2dInputs { residual: Some(first), ..net.reads(inner, 3) };
     let last = net.apply(Conv2d { relu: true, ..Conv2d::new(1, 1) }, inputs);
     let end = net.conv(last, 1, false);
-    let programs = net.finish(end);
+    let programs = net.into_programs(end);
     assert_eq!(["sum", "relu_mask"].map(|op| counts(&programs, op)), [[1, 0], [3, 0]]);
     assert_same(&programs);
 }
@@ -152,7 +152,7 @@ fn gemms_with_common_sum_accumulate() {
     let y = net.conv(x, 3, true);
     let branches = [1, 3, 1].map(|kernel| net.conv(y, kernel, false));
     let sum = net.program.node(Sum, branches);
-    let programs = net.finish(sum);
+    let programs = net.into_programs(sum);
     assert_eq!(["sum", "relu_mask"].map(|op| counts(&programs, op)), [[1, 0], [1, 0]]);
     assert_same(&programs);
     let [plain, fused] = programs.map(|program| on_one_stream(&program).1.arena_bytes());
@@ -166,7 +166,7 @@ fn tensor_with_another_reader_is_not_fused() {
     let x = net.x();
     let y = net.conv(x, 3, true);
     let doubled = net.program.node(Toy::Scale(2.0), [y]);
-    let programs = net.finish(doubled);
+    let programs = net.into_programs(doubled);
     assert_eq!(count(&programs[1], "relu_mask"), 1);
     assert_same(&programs);
 
@@ -174,7 +174,7 @@ fn tensor_with_another_reader_is_not_fused() {
     let x = net.x();
     let y = net.conv(x, 3, true);
     let end = net.conv(y, 3, false);
-    let [plain, _] = net.finish(end);
+    let [plain, _] = net.into_programs(end);
     let mut kept = plain.clone();
     let product = plain.nodes().iter().find(|node| node.op.name() == "conv2d_grad_input");
     kept.keep("before the mask", product.expect("a product").outputs[0]);
@@ -199,7 +199,7 @@ fn rows_past_count_are_kept() {
             net.apply(Conv2d::new(1, 1), inputs)
         });
         let sum = net.program.node(Sum, [first, second]);
-        let programs = net.finish(sum);
+        let programs = net.into_programs(sum);
         assert_eq!(counts(&programs, "sum"), [1, left]);
         assert_same(&programs);
     }
@@ -219,7 +219,7 @@ fn weights_are_scaled_once_per_step() {
         let inputs = Conv2dInputs { x: y, w, scale: Some(scale), bias, residual, count };
         y = net.apply(Conv2d::new(1, 1), inputs);
     }
-    let [plain, _] = net.finish(y);
+    let [plain, _] = net.into_programs(y);
     let mut fused = plain.clone();
     scaled_weights(&mut fused);
     assert_eq!((count(&fused, "scale_weights"), fused.nodes().len()), (1, plain.nodes().len() + 1));
@@ -241,7 +241,7 @@ fn upsampled_map_fuses_sum() {
     let own = net.conv(small, 3, false);
     let ends = [own, merged].map(|map| net.program.node(Toy::Total, [map]));
     let loss = net.program.node(Toy::Add, ends);
-    let [plain, masked] = net.finish(loss);
+    let [plain, masked] = net.into_programs(loss);
     assert_eq!((count(&plain, "sum"), count(&masked, "sum")), (1, 1));
     let mut fused = masked;
     upsample_add(&mut fused);
@@ -267,7 +267,7 @@ fn last_bottleneck_conv_computes_projection() {
         if kept {
             net.program.keep("shortcut", shortcut);
         }
-        let [_, mut plain] = net.finish(end);
+        let [_, mut plain] = net.into_programs(end);
         relu_signs(&mut plain);
         let mut fused = plain.clone();
         projections(&mut fused);
@@ -295,7 +295,7 @@ fn relu_gradient_uses_stored_signs() {
         let first = conv(x, 3, true, None);
         let last = conv(first, 3, true, Some(first));
         let end = conv(last, 1, false, None);
-        let [_, masked] = net.finish(end);
+        let [_, masked] = net.into_programs(end);
         let mut fused = masked.clone();
         relu_signs(&mut fused);
         assert!(results(&masked) == results(&fused), "other values on {shape:?}");

@@ -93,7 +93,7 @@ fn unloadable_module_is_reported() {
     let named = |line: &&String| line.contains("did not load") && line.contains("planted");
     assert!(lines.iter().any(|line| named(&line)), "{lines:?}");
     let fault = ended.expect_err("its kernel is launched").to_string();
-    assert!(fault.contains("compiling the PTX of kernels/src/ops/products/relu_mask"), "{fault}");
+    assert!(fault.contains("compiling the PTX of kernels/src/ops/gemm_ops/relu_mask"), "{fault}");
     // A module whose kernels are never launched is not loaded.
     let (lines, ended) = log_of("max_pool_f16");
     ended.expect("a captured step");

@@ -17,9 +17,9 @@ const LEN: usize = 300;
 
 /// `y = sum over ranks of x`: a copy to scratch memory, then an all-reduce from there.
 #[derive(Debug)]
-struct SumOverRanks;
+struct AllReduceOp;
 
-impl Op for SumOverRanks {
+impl Op for AllReduceOp {
     fn name(&self) -> &'static str {
         "sum_over_ranks"
     }
@@ -55,9 +55,9 @@ fn program() -> Arc<Program> {
     let (a, b) = (program.input("a", halves.clone()), program.input("b", halves));
     program.set_pass(Pass::Backward);
     let x = program.node(ReluMask, [a, b]);
-    let first = program.node(SumOverRanks, [x]);
+    let first = program.node(AllReduceOp, [x]);
     let masked = program.node(ReluMask, [first, b]);
-    let second = program.node(SumOverRanks, [masked]);
+    let second = program.node(AllReduceOp, [masked]);
     program.keep("first", first);
     program.keep("second", second);
     Arc::new(program)

@@ -7,7 +7,7 @@ use device::Device;
 use crate::Cost;
 use crate::case::{CaseError, OpCase, check_kernels_of};
 use crate::matmul::launch::tile_of;
-use crate::ops::product_cases;
+use crate::ops::gemm_cases;
 
 /// Cases with more FLOPs are skipped: the reference would take longer than all others together.
 const MAX_FLOPS: u64 = 50_000_000;
@@ -23,7 +23,7 @@ pub fn check_gemm_kernels(
     device: &dyn Device,
     wanted: &dyn Fn(&str) -> bool,
 ) -> Result<(BTreeMap<String, usize>, u64), CaseError> {
-    let mut cases: Vec<(u64, OpCase)> = product_cases()
+    let mut cases: Vec<(u64, OpCase)> = gemm_cases()
         .into_iter()
         .filter(|case| case.op.traits().on_tensor_cores)
         .map(|case| (cost(&case).flops, case))

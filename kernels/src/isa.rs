@@ -11,7 +11,7 @@ const VARIABLE: &str = "ONEGRAPH_CPU_ISA";
 
 thread_local! {
     static WITHIN: Cell<Option<Isa>> = const { Cell::new(None) };
-    static PRODUCTS: Cell<Products> = const { Cell::new(Products::PLAIN) };
+    static PRODUCTS: Cell<GemmSettings> = const { Cell::new(GemmSettings::PLAIN) };
 }
 
 /// An instruction set that this processor supports.
@@ -61,21 +61,21 @@ pub fn has_bf16() -> bool {
 
 /// Settings of GEMMs and convolutions on the CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Products {
+pub struct GemmSettings {
     /// Operands are rounded to bf16, if the processor supports it.
     pub bf16: bool,
     /// 3x3 convolutions use Winograd F(2x2, 3x3) where it pays.
     pub winograd: bool,
 }
 
-impl Products {
+impl GemmSettings {
     /// In f32, without Winograd.
     pub const PLAIN: Self = Self { bf16: false, winograd: false };
 
     /// Runs `f`; GEMMs and convolutions that this thread starts meanwhile use these settings in
     /// place of [`Self::PLAIN`].
     pub fn within<R>(self, f: impl FnOnce() -> R) -> R {
-        struct Before(Products);
+        struct Before(GemmSettings);
         impl Drop for Before {
             fn drop(&mut self) {
                 PRODUCTS.set(self.0);
@@ -86,13 +86,13 @@ impl Products {
     }
 }
 
-/// Within [`Products`] with bf16, the proof that the processor supports it.
+/// Within [`GemmSettings`] with bf16, the proof that the processor supports it.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn bf16() -> Option<Avx512Bf16> {
     if PRODUCTS.get().bf16 && has_bf16() { Avx512Bf16::new() } else { None }
 }
 
-/// True within [`Products`] with Winograd convolutions.
+/// True within [`GemmSettings`] with Winograd convolutions.
 pub(crate) fn winograd() -> bool {
     PRODUCTS.get().winograd
 }
@@ -159,10 +159,10 @@ impl Isa {
     }
 
     /// Runs `f`; GEMMs that this thread starts meanwhile use this instruction set and
-    /// [`Products::PLAIN`].
+    /// [`GemmSettings::PLAIN`].
     pub fn within<R>(self, f: impl FnOnce() -> R) -> R {
         let before = WITHIN.replace(Some(self));
-        let result = Products::PLAIN.within(f);
+        let result = GemmSettings::PLAIN.within(f);
         WITHIN.set(before);
         result
     }

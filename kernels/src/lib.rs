@@ -78,9 +78,9 @@ mod counted;
 pub mod cpu;
 mod depthwise;
 mod error;
-mod finish;
 pub mod frozen_bn;
 pub mod gemm_check;
+mod grad_epilogue;
 pub mod isa;
 pub mod losses;
 mod many_tensors;
@@ -100,6 +100,6 @@ pub mod view;
 
 pub use device::tensor::{CpuPrecision, DType, Precision, Role, TensorDesc};
 pub use error::OpError;
-pub use finish::Finish;
+pub use grad_epilogue::GradEpilogue;
 pub use op::workspace_bytes;
 pub use op::{BackwardRule, BackwardStep, Cost, Fusion, Op, OpRef, Sink, Source, Traits};

@@ -9,7 +9,7 @@ use device::{Gpu, Launch, LaunchArgs, Target, Task};
 
 use crate::compiled::in_precision;
 use crate::cpu::CpuArgs;
-use crate::{Finish, OpError, TensorDesc};
+use crate::{GradEpilogue, OpError, TensorDesc};
 
 /// A shared op; programs and backward rules hold ops through it.
 pub type OpRef = Arc<dyn Op>;
@@ -103,14 +103,14 @@ pub struct Traits {
     /// The last output holds the [`signs`](crate::signs) of output 0.
     pub signs: bool,
     /// The epilogue of an op that computes a gradient; `None` for any other op.
-    pub finish: Option<Finish>,
+    pub finish: Option<GradEpilogue>,
 }
 
 /// A fusion: a pass moves the work of an adjacent node into an op.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fusion {
     /// Adds this epilogue to the gradient; its tensors follow the op's own inputs.
-    Finish(Finish),
+    GradEpilogue(GradEpilogue),
     /// Adds a bias gradient output, in place of a [`BiasGrad`](crate::ops::bias_grad::BiasGrad) of
     /// the same gradient and count: its sum over all but the last dimension, as the last output.
     /// The gradient is input 1 of an op that reads it, or output 0 of one that computes it.

@@ -193,7 +193,7 @@ impl Rates {
     pub fn launch(&self, launch: &Launch, work: &Work) -> Time {
         let streamed = self.streamed(launch, work);
         let computed = match tile_of(launch.kernel) {
-            Some(tile) => self.product(&tile, launch, work),
+            Some(tile) => self.gemm(&tile, launch, work),
             None => {
                 let us = work.flops / self.scalar_tflops() / 1e6;
                 Time { us, filled_us: us }
@@ -212,7 +212,7 @@ impl Rates {
         Time { us: filled_us / part.clamp(1e-3, 1.0), filled_us }
     }
 
-    fn product(&self, tile: &Tile, launch: &Launch, work: &Work) -> Time {
+    fn gemm(&self, tile: &Tile, launch: &Launch, work: &Work) -> Time {
         let k_blocks = work.depth / DEPTH as f64 / f64::from(launch.grid[2].max(1));
         let ends = self.case.of(ENDS) * tile.block_cycles / tile.k_block_cycles;
         let tiles = work.columns.map_or(1, |columns| columns.div_ceil(tile.columns)) as f64;

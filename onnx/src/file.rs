@@ -30,7 +30,7 @@ use crate::proto::{
     TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
 };
 use crate::translation::{OnnxError, Outputs, Translation, Value};
-use crate::{OPSET, detections, maps, products, proposals};
+use crate::{OPSET, detections, gemm, maps, proposals};
 
 /// Version of the file format that goes with [`OPSET`].
 const IR_VERSION: i64 = 8;
@@ -178,9 +178,9 @@ fn translate_node(t: &mut Translation<'_>, node: &Node) -> Outputs {
     }
     dispatch!(t, node:
         Preprocess => maps::preprocess,
-        Conv2d => products::conv2d,
-        ConvTranspose => products::conv_transpose,
-        Linear => products::linear,
+        Conv2d => gemm::conv2d,
+        ConvTranspose => gemm::conv_transpose,
+        Linear => gemm::linear,
         GroupNorm => maps::group_norm,
         MaxPool => maps::max_pool,
         UpsampleAdd => maps::upsample_add,
@@ -193,7 +193,7 @@ fn translate_node(t: &mut Translation<'_>, node: &Node) -> Outputs {
         RefineRois => detections::refine_rois,
         MeanLogits => detections::mean_logits,
         Detections => detections::detections,
-        ClassMasks => products::class_masks,
+        ClassMasks => gemm::class_masks,
         MaskProbabilities => detections::mask_probabilities,
     )
 }

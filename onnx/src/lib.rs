@@ -21,9 +21,9 @@
 mod boxes;
 mod detections;
 mod file;
+mod gemm;
 mod maps;
 mod nodes;
-mod products;
 mod proposals;
 mod proto;
 mod translation;

@@ -62,7 +62,7 @@ impl Group {
     }
 
     /// A group of this process only.
-    pub fn alone() -> Self {
+    pub fn single() -> Self {
         Self::new(0, vec![Member::this(0, 0)], None)
     }
 
@@ -73,7 +73,7 @@ impl Group {
     /// or the ranks that did not join in time.
     pub fn join(launch: &Launch, options: JoinOptions) -> Result<Self, RanksError> {
         if launch.ranks == 1 {
-            return Ok(Self::alone());
+            return Ok(Self::single());
         }
         let joined = join::join(launch, &options)?;
         let members = joined.members.clone();

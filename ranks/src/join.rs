@@ -10,9 +10,9 @@ use crate::error::RanksError;
 use crate::frame::{Frame, MAX_FRAME_BYTES};
 use crate::handshake::{Asking, Timed, ask};
 use crate::launch::Launch;
-use crate::meeting::{Listener, Meeting};
 use crate::member::Member;
 use crate::options::{JoinOptions, Say};
+use crate::rendezvous::{Listener, Rendezvous};
 
 /// Time limit of a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
@@ -39,18 +39,18 @@ pub(crate) struct Joined {
 /// If there is no usable address or token, or not all ranks joined.
 pub(crate) fn join(launch: &Launch, options: &JoinOptions) -> Result<Joined, RanksError> {
     let joined = || {
-        let meeting = Meeting::find(launch, options)?;
+        let meeting = Rendezvous::find(launch, options)?;
         let me = Member::this(launch.rank, launch.local_rank);
         let deadline = Instant::now() + options.join_timeout;
         match launch.rank {
-            0 => Door::open(meeting, launch.ranks, options, me)?.wait(deadline),
+            0 => Acceptor::open(meeting, launch.ranks, options, me)?.wait(deadline),
             _ => come(&meeting, launch, &me, options, deadline),
         }
     };
     joined().map_err(|fault| match fault {
         RanksError::Join(fault) => RanksError::Join(format!(
             "{fault}; to run one process, {}",
-            launch.launcher.to_run_alone()
+            launch.launcher.single_process_hint()
         )),
         fault => fault,
     })
@@ -60,7 +60,7 @@ pub(crate) fn join(launch: &Launch, options: &JoinOptions) -> Result<Joined, Ran
 type Greeted = (String, Result<Asking, String>);
 
 /// Rank 0 while it waits for the others.
-struct Door {
+struct Acceptor {
     listener: Listener,
     token: String,
     say: Say,
@@ -72,9 +72,9 @@ struct Door {
     lines: usize,
 }
 
-impl Door {
+impl Acceptor {
     fn open(
-        meeting: Meeting,
+        meeting: Rendezvous,
         ranks: usize,
         options: &JoinOptions,
         me: Member,
@@ -117,7 +117,7 @@ impl Door {
             thread::sleep(Duration::from_millis(3));
         }
         let members: Vec<Member> = self.members.iter().flatten().cloned().collect();
-        self.tell(&Frame::Start(members.clone()));
+        self.broadcast(&Frame::Start(members.clone()));
         Ok(Joined { members, streams: self.streams })
     }
 
@@ -202,12 +202,12 @@ impl Door {
             self.members.len(),
             self.join_timeout.as_secs_f64()
         );
-        self.tell(&Frame::Refused { again: false, reason: reason.clone() });
+        self.broadcast(&Frame::Refused { again: false, reason: reason.clone() });
         RanksError::Join(reason)
     }
 
     /// Sends a frame to all joined ranks. A rank that has left since is detected later.
-    fn tell(&self, frame: &Frame) {
+    fn broadcast(&self, frame: &Frame) {
         for stream in self.streams.iter().flatten() {
             let deadline = Instant::now() + Duration::from_secs(1);
             let _ = Timed { stream, deadline }.send(frame);
@@ -230,7 +230,7 @@ fn list(ranks: &[usize]) -> String {
 
 /// The other ranks' side: retries until rank 0 is reachable, then waits until all have joined.
 fn come(
-    meeting: &Meeting,
+    meeting: &Rendezvous,
     launch: &Launch,
     me: &Member,
     options: &JoinOptions,

@@ -15,9 +15,9 @@ mod join;
 mod launch;
 mod links;
 mod lost;
-mod meeting;
 mod member;
 mod options;
+mod rendezvous;
 mod sum;
 
 pub use error::RanksError;

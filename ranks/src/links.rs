@@ -50,7 +50,7 @@ struct Peer {
 #[derive(Default)]
 struct State {
     /// By rank.
-    news: Vec<News>,
+    news: Vec<PeerState>,
     step: u64,
     doing: String,
     /// The event that this rank waits for, while it does.
@@ -64,7 +64,7 @@ struct State {
 
 /// The last known state of a peer, and its messages.
 #[derive(Default)]
-struct News {
+struct PeerState {
     /// Operations and bytes.
     inbox: VecDeque<(String, Vec<u8>)>,
     step: u64,
@@ -96,7 +96,7 @@ impl Links {
             threads.push((peer, handles, queue));
             peers.push(Some(Peer { stream, out }));
         }
-        let news = joined.members.iter().map(|_| News::default()).collect();
+        let news = joined.members.iter().map(|_| PeerState::default()).collect();
         let state = State { news, doing: "starting".into(), ..State::default() };
         let links = Arc::new(Self {
             rank,
@@ -174,7 +174,7 @@ impl Links {
     }
 
     /// Sends a frame to all peers.
-    fn tell(&self, frame: &Frame) {
+    fn broadcast(&self, frame: &Frame) {
         (0..self.peers.len()).for_each(|peer| self.send_frame(peer, frame.clone(), Arc::default()));
     }
 
@@ -216,7 +216,7 @@ impl Links {
         if std::mem::replace(&mut self.state().leaving, true) {
             return;
         }
-        self.tell(&Frame::Leave(fault.map(|(code, error)| (code, error.to_owned()))));
+        self.broadcast(&Frame::Leave(fault.map(|(code, error)| (code, error.to_owned()))));
         let deadline = Instant::now() + MAX_BYE.min(self.timeout / 4);
         let lost = self.lost().map(|lost| lost.rank);
         let mut state = self.state();
@@ -263,7 +263,7 @@ impl Links {
             Lost { rank, host, step, last, why: plain(why), code, seen_by: self.rank, doing };
         // Rank 0 notifies all ranks, including a lost one, which may resume later.
         if self.rank == 0 || rank == 0 {
-            self.tell(&Frame::Lost(lost.clone()));
+            self.broadcast(&Frame::Lost(lost.clone()));
         }
         let lost = self.lost.get_or_init(|| lost);
         let callback = self.state().on_loss.take();

@@ -25,7 +25,7 @@ const DISCARD: Duration = Duration::from_secs(5);
 const PAGE: &str = include_str!("page.html");
 
 /// The shared state of the routes.
-struct Door<I> {
+struct RouteState<I> {
     decode: Decode<I>,
     queue: Queue<I>,
     limits: Limits,
@@ -75,7 +75,7 @@ pub(crate) fn router<I: Send + 'static>(
     let categories = serde_json::Value::Array(named.collect()).to_string();
     let body = limits.body;
     let requests = Arc::new(Semaphore::new(limits.requests.max(1)));
-    let door = Arc::new(Door { decode, queue, limits, categories, requests });
+    let door = Arc::new(RouteState { decode, queue, limits, categories, requests });
     Router::new()
         .route("/", get(|| async { Html(PAGE) }))
         .route("/ping", get(ping::<I>))
@@ -95,24 +95,24 @@ pub(crate) fn router<I: Send + 'static>(
         .with_state(door)
 }
 
-async fn ping<I: Send + 'static>(State(door): State<Arc<Door<I>>>) -> Response {
+async fn ping<I: Send + 'static>(State(door): State<Arc<RouteState<I>>>) -> Response {
     if door.queue.metrics().is_well() {
         return json(StatusCode::OK, "{}".into());
     }
     refuse(StatusCode::SERVICE_UNAVAILABLE, "the last run of the model failed").into_response()
 }
 
-async fn metrics<I: Send + 'static>(State(door): State<Arc<Door<I>>>) -> Response {
+async fn metrics<I: Send + 'static>(State(door): State<Arc<RouteState<I>>>) -> Response {
     let text = door.queue.metrics().text();
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
 }
 
-async fn categories_of<I: Send + 'static>(State(door): State<Arc<Door<I>>>) -> Response {
+async fn categories_of<I: Send + 'static>(State(door): State<Arc<RouteState<I>>>) -> Response {
     json(StatusCode::OK, door.categories.clone())
 }
 
 async fn invocations<I: Send + 'static>(
-    State(door): State<Arc<Door<I>>>,
+    State(door): State<Arc<RouteState<I>>>,
     request: Request,
 ) -> Response {
     let started = Instant::now();
@@ -125,15 +125,15 @@ async fn invocations<I: Send + 'static>(
 }
 
 /// Decrements the number of in-flight requests when dropped.
-struct InHand<'a>(&'a std::sync::atomic::AtomicUsize);
+struct InFlight<'a>(&'a std::sync::atomic::AtomicUsize);
 
-impl Drop for InHand<'_> {
+impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl<I: Send + 'static> Door<I> {
+impl<I: Send + 'static> RouteState<I> {
     async fn answer(&self, request: Request) -> Result<String, Refusal> {
         let Ok(_permit) = self.requests.try_acquire() else {
             self.discard(request.into_body()).await;
@@ -141,7 +141,7 @@ impl<I: Send + 'static> Door<I> {
         };
         let in_hand = &self.queue.metrics().in_hand;
         in_hand.fetch_add(1, Ordering::Relaxed);
-        let _in_hand = InHand(in_hand);
+        let _in_hand = InFlight(in_hand);
         let uploads =
             timeout(self.limits.upload, self.receive(request)).await.map_err(|_| {
                 let seconds = self.limits.upload.as_secs_f64();

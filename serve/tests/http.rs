@@ -111,7 +111,7 @@ impl Server {
         }
     }
 
-    fn in_hand(&self, count: usize) {
+    fn in_flight(&self, count: usize) {
         let end = Instant::now() + Duration::from_secs(20);
         while !self.get("/metrics").1.contains(&format!("requests_in_hand {count}\n")) {
             assert!(Instant::now() < end, "never {count} requests in hand");
@@ -249,16 +249,16 @@ fn disconnected_client_leaves_no_request_in_flight() {
     let server = Server::start(Limits { upload: Duration::from_secs(60), ..limits() }, false);
     let whole = post("image/png", b"img1");
     let stream = server.send(&whole[..whole.len() - 1]);
-    server.in_hand(1);
+    server.in_flight(1);
     drop(stream);
-    server.in_hand(0);
+    server.in_flight(0);
 }
 
 #[test]
 fn excess_requests_get_503_with_retry_after() {
     let server = Server::start(limits(), true);
     let held: Vec<TcpStream> = (0..4).map(|_| server.send(&post("image/png", b"img1"))).collect();
-    server.in_hand(4);
+    server.in_flight(4);
     let (status, body) = server.ask(&post("image/png", b"img1"));
     assert_eq!((status, body.contains("too many requests")), (503, true), "{body}");
     for _ in 0..4 {
@@ -295,7 +295,7 @@ fn late_response_becomes_503_and_image_is_dropped() {
         assert_eq!((status, body.contains("no answer within 3 s")), (503, true), "{body}");
     }
     // Both tasks have ended, so the second image has no client.
-    server.in_hand(0);
+    server.in_flight(0);
     server.go.send(()).expect("a server");
     server.go.send(()).expect("a server");
     assert_eq!(server.ask(&post("image/png", b"img1")).0, 200);
@@ -322,7 +322,7 @@ fn ping_reports_model_failure_until_next_success() {
 fn requests_in_flight_are_answered_before_shutdown() {
     let mut server = Server::start(limits(), true);
     let held: Vec<TcpStream> = (0..4).map(|_| server.send(&post("image/png", b"img1"))).collect();
-    server.in_hand(4);
+    server.in_flight(4);
     let idle = TcpStream::connect(server.address).expect("it listens");
     server.stop.store(true, Ordering::SeqCst);
     let end = Instant::now() + Duration::from_secs(20);

@@ -28,11 +28,11 @@ pub(crate) fn index(shape: &[usize], values: Vec<i32>) -> HostTensor {
 
 /// Views of whole images, `[N, 15]`, from (height, width) to (height, width).
 pub(crate) fn views(sizes: impl IntoIterator<Item = [[i32; 2]; 2]>) -> HostTensor {
-    mirrored(sizes.into_iter().map(|sizes| (sizes, false)))
+    flipped(sizes.into_iter().map(|sizes| (sizes, false)))
 }
 
 /// Like [`views`], some of them flipped.
-pub(crate) fn mirrored(sizes: impl IntoIterator<Item = ([[i32; 2]; 2], bool)>) -> HostTensor {
+pub(crate) fn flipped(sizes: impl IntoIterator<Item = ([[i32; 2]; 2], bool)>) -> HostTensor {
     let row = |([source, network], mirror): ([[i32; 2]; 2], bool)| {
         let mut view = View::whole(source, network);
         view.x.mirrored = i32::from(mirror);

@@ -6,7 +6,7 @@
 //! is reported as `SKIPPED`.
 
 mod anchors;
-mod bodies;
+mod backbones;
 mod boxes;
 mod coco_eval;
 mod coco_masks;

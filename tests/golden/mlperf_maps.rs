@@ -10,8 +10,8 @@ use kernels::ops::transform_boxes::TransformBoxes;
 use kernels::view::View;
 
 use crate::convert::{
-    Ran, array, count, f32s, flag, floats, host, index, mirrored, numbers, pixels,
-    plain_preprocess, repeated, views,
+    Ran, array, count, f32s, flag, flipped, floats, host, index, numbers, pixels, plain_preprocess,
+    repeated, views,
 };
 use crate::formulas::{self, pool};
 use crate::mlperf_ops::{TOLERANCE, image_size};
@@ -30,7 +30,7 @@ fn moved(report: &mut Report, case: Case<'_>, new: [i32; 2], flip: bool, suffix:
     let inputs = vec![
         floats(Role::Box, &[1, boxes.shape[0], 4], boxes.data.clone()),
         count(boxes.shape[0]),
-        mirrored([([[source.height, source.width], new], flip)]),
+        flipped([([[source.height, source.width], new], flip)]),
     ];
     let view = View::of(inputs[2].as_i32(), 0);
     let ran = Ran::new(case.name(), TransformBoxes { plus_one: true }, inputs);

@@ -1,6 +1,6 @@
 //! The first step of each recorded model up to its proposals, and its gradients.
 
-use kernels::isa::{Products, has_bf16};
+use kernels::isa::{GemmSettings, has_bf16};
 use kernels::losses::sigmoid;
 
 use crate::model_configs::{PLAIN, Recorded, V2, trained};
@@ -31,7 +31,7 @@ fn bf16_model_features_match_golden() {
     for (of, winograd) in [(&PLAIN, false), (&PLAIN, true), (&V2, false), (&V2, true)] {
         features(of, BF16_TOLERANCE, |model| {
             let exact = model.observed().given;
-            let mut rounded = model.keyed().taking(Products { bf16: true, winograd });
+            let mut rounded = model.keyed().taking(GemmSettings { bf16: true, winograd });
             rounded.run(&model.config);
             let same = rounded.given.f32("P2") == exact.f32("P2");
             assert!(!same, "products of bf16 give the bits of f32");

@@ -10,14 +10,14 @@ use engine::model::roi_heads::seen_keypoints;
 use engine::model::{
     BuiltProgram, ImageSize, ModelSpec, Param, Part, SlotShape, detection_program, training_program,
 };
-use engine::runtime::products;
+use engine::runtime::gemm_settings;
 use engine::weights::{
     Dialect, ExportForm, Extent, Values, WeightsFile, export_weights, fold, initial_state,
     weights_from_tensors,
 };
 use graph::substitute::substitute;
 use graph::{CpuExecutor, Program, StateSet};
-use kernels::isa::Products;
+use kernels::isa::GemmSettings;
 use kernels::ops::preprocess::Preprocess;
 use kernels::view::View;
 use safetensors::SafeTensors;
@@ -75,7 +75,7 @@ impl Loaded {
     }
 
     /// The same, with this kind of GEMMs.
-    pub(crate) fn taking(self, products: Products) -> Self {
+    pub(crate) fn taking(self, products: GemmSettings) -> Self {
         Self { executor: self.executor.taking(products), ..self }
     }
 
@@ -452,7 +452,7 @@ pub(crate) fn ready(
         scale.as_f32_mut()[0] = 1.0;
     }
     let executor = CpuExecutor::new(Arc::new(program), &state).expect("it plans");
-    (executor.taking(products(config).expect("a processor")), state)
+    (executor.taking(gemm_settings(config).expect("a processor")), state)
 }
 
 fn preprocess_of(program: &Program) -> Preprocess {

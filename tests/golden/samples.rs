@@ -4,7 +4,7 @@
 use engine::config::Config;
 use graph::CpuExecutor;
 use kernels::boxes::sample;
-use kernels::isa::Products;
+use kernels::isa::GemmSettings;
 
 use crate::models::Loaded;
 use crate::support::Case;
@@ -19,7 +19,7 @@ pub(crate) struct KeyedStep {
 
 impl KeyedStep {
     /// The same, with this kind of GEMMs.
-    pub(crate) fn taking(self, products: Products) -> Self {
+    pub(crate) fn taking(self, products: GemmSettings) -> Self {
         Self { free: self.free.taking(products), given: self.given.taking(products) }
     }
 

@@ -37,7 +37,7 @@ type Lines = BTreeMap<String, BTreeMap<usize, bool>>;
 fn main() -> ExitCode {
     match covered(&Args::parse()) {
         Ok(lines) => {
-            tell(&lines);
+            report(&lines);
             ExitCode::SUCCESS
         }
         Err(fault) => {
@@ -48,13 +48,13 @@ fn main() -> ExitCode {
 }
 
 /// A program in the same folder as this one.
-fn beside(name: &str) -> std::io::Result<Command> {
+fn sibling(name: &str) -> std::io::Result<Command> {
     Ok(Command::new(std::env::current_exe()?.with_file_name(name)))
 }
 
 /// The kernels that the step launches, as `onegraph inspect plan` lists them.
 fn launched(step: &[String]) -> Result<Vec<String>, Box<dyn Error>> {
-    let mut inspect = beside("onegraph")?;
+    let mut inspect = sibling("onegraph")?;
     let told = inspect.args(["inspect", "plan", "--device", "cuda"]).args(step).output();
     let told = told.map_err(|fault| format!("onegraph beside this program: {fault}"))?;
     let text = String::from_utf8_lossy(&told.stdout);
@@ -72,7 +72,7 @@ fn covered(args: &Args) -> Result<Lines, Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
     let raw = folder.path().join("covered");
     for (what, gpu) in RUNS {
-        let mut command = beside("gpu-checks")?;
+        let mut command = sibling("gpu-checks")?;
         command.args([what, "--each", "600"]).stdout(Stdio::null()).stderr(Stdio::null());
         command.env("LD_LIBRARY_PATH", &args.driver).env("DRIVER_GPUS", gpu);
         let status = command.env("DRIVER_COVERAGE", &raw).status();
@@ -92,7 +92,7 @@ fn covered(args: &Args) -> Result<Lines, Box<dyn Error>> {
 }
 
 /// Prints for each kernel how many of its instructions are never executed, and their line ranges.
-fn tell(kernels: &Lines) {
+fn report(kernels: &Lines) {
     let (mut all, mut missing) = (0, 0);
     for (kernel, lines) in kernels {
         let left = lines.values().filter(|executed| !**executed).count();

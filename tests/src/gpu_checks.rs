@@ -164,7 +164,7 @@ impl Checks {
         println!("\nFAILED {name}: {}", fault.trim_start_matches(&format!("{name}: ")));
         if let Err(lost) = self.device.synchronize() {
             println!("the device is lost: {lost}");
-            state.go_on_anew();
+            state.restart_process();
         }
     }
 }
@@ -180,7 +180,7 @@ impl State {
     }
 
     /// Replaces this process by one with a new device, which continues with the next check.
-    fn go_on_anew(&self) {
+    fn restart_process(&self) {
         let Self { next, passed, failed, not_run, hung, .. } = self;
         let counts = format!("{next} {passed} {failed} {not_run}");
         let words = [vec![counts], hung.clone()].concat().join(" ");
@@ -200,7 +200,7 @@ fn watch(state: &Mutex<State>, each: Duration) {
             println!("\nFAILED {op}: no end after {} s", each.as_secs());
             state.failed += 1;
             state.hung.push(op);
-            state.go_on_anew();
+            state.restart_process();
         }
     }
 }
@@ -328,7 +328,7 @@ fn check_sums(checks: &mut Checks) {
     let device = checks.device.clone();
     checks.check("sums", || {
         let options = NcclOptions { nvls: false, timeout: Duration::from_secs(30) };
-        device.join(Ranks::ALONE, &nccl_id()?, &options)?;
+        device.join(Ranks::SINGLE, &nccl_id()?, &options)?;
         let mut list = LaunchList::default();
         let mut sums = Vec::new();
         for dtype in [DType::F16, DType::F32] {

@@ -22,7 +22,7 @@ use engine::team::Team;
 use engine::train::{Event, Observer, Outcome, Session, SessionOptions, Trainer};
 use graph::StateSet;
 use kernels::boxes::iou;
-use kernels::isa::Products;
+use kernels::isa::GemmSettings;
 use score::{Rle, mask_iou};
 use test_gpu::{Alive, TestGpu};
 
@@ -134,7 +134,7 @@ fn fp16_detections_match_f32() {
     let trained = Trained::new(&LONG);
     let images: Vec<usize> = (0..7).collect();
     let quiet = Progress::quiet();
-    let mut host = ModelState::host(trained.state.clone(), Products::PLAIN);
+    let mut host = ModelState::host(trained.state.clone(), GemmSettings::PLAIN);
     let mut cpu = trained.evaluator(&Backend::Cpu, &mut host);
     let wanted = cpu.detect(&mut host, &images, &quiet).expect("detections");
     let (device, backend) = on_driver(4);
@@ -214,7 +214,7 @@ fn detection_accepts_new_shapes_sizes_and_weights() {
     let square = PaddedShape { height: 64, width: 64 };
     let shapes = [square, PaddedShape { height: 64, width: 96 }];
     let image = {
-        let mut host = ModelState::host(trained.state.clone(), Products::PLAIN);
+        let mut host = ModelState::host(trained.state.clone(), GemmSettings::PLAIN);
         trained.evaluator(&Backend::Cpu, &mut host).set().load(0).expect("an image")
     };
     let narrow = {
@@ -228,7 +228,7 @@ fn detection_accepts_new_shapes_sizes_and_weights() {
     let mut earlier: Option<Vec<ImageDetections>> = None;
     for round in 0..2 {
         trained.state = trainer.state().fetch().expect("the state").clone();
-        let mut host = ModelState::host(trained.state.clone(), Products::PLAIN);
+        let mut host = ModelState::host(trained.state.clone(), GemmSettings::PLAIN);
         let mut both =
             [(&Backend::Cpu, &mut host), (&backend, trainer.state())].map(|(b, state)| {
                 let made =
@@ -290,7 +290,7 @@ fn options(place: &Place, name: &str, backend: Backend) -> SessionOptions {
         interrupted: Arc::new(AtomicBool::new(false)),
         progress: Progress::quiet(),
         backend,
-        team: Team::alone(),
+        team: Team::single(),
         observer: None,
     }
 }

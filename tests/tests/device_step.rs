@@ -40,7 +40,7 @@ fn every_step_check_passes() {
 /// The first step with Hopper's GEMMs.
 #[test]
 fn hopper_step_matches_f32() {
-    step::a_step_in_fp16_is_that_of_f32(&|seed| {
+    step::fp16_step_matches_f32(&|seed| {
         Arc::new(test_gpu::open(&format!("H100 SEED={}", seed.unwrap_or(0))))
     });
 }
@@ -60,7 +60,7 @@ fn advised_batch_fits_with_evaluation() {
     let open = |split| DataSet::open(&large, split, &Progress::quiet()).expect("drawn images");
     let (data, val) = (open(Split::Train), open(Split::Val));
     let trainer = |config: &Config, backend: &Backend| {
-        let division = Division::alone(&config.train, &backend.target(config));
+        let division = Division::single(&config.train, &backend.target(config));
         let sets = (&data, Some(&val));
         Trainer::with_evaluations(config, sets, backend, division, Arc::default())
     };

@@ -112,7 +112,7 @@ fn single_rank_all_reduce_does_not_change_step() {
         let [plain, sums] = [false, true].map(|reducing| {
             let device = test_gpu::group("A100 SEED=3", 1).remove(0);
             let backend = Backend::Device(Arc::new(device));
-            let division = Division::alone(&run.config.train, &backend.target(&run.config));
+            let division = Division::single(&run.config.train, &backend.target(&run.config));
             let division = if reducing { division.reducing() } else { division };
             let mut trainer =
                 Trainer::of_rank(&run.config, &run.data, &backend, division, Arc::default())

@@ -2,7 +2,7 @@
 //! emulated driver, compared with the ops' costs and the launches.
 //!
 //! A launch computes complete tiles of 16x8x16 MMAs: its rows and columns are padded to tiles, and
-//! its reduction to k-blocks of 32. Both follow only from the launch ([`Product`]), and the counts
+//! its reduction to k-blocks of 32. Both follow only from the launch ([`GemmWork`]), and the counts
 //! must match exactly. So the FLOPs of `Op::cost` are a lower bound, and the difference is only
 //! padding.
 
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use device::{Arg, Launch};
 use engine::config::Config;
 use test_gpu::{Counted, Operation, TestGpu};
-use tests::step::counted_products;
+use tests::step::counted_gemms;
 
 type CountedNode = tests::step::CountedNode<Counted>;
 
@@ -119,7 +119,7 @@ impl Conv {
 
 /// One GEMM of a launch: a launch has several if a stride splits it into classes.
 #[derive(Debug, Clone, Copy)]
-struct Product {
+struct GemmWork {
     rows: u64,
     columns: u64,
     /// Length of the reduction, and in k-blocks.
@@ -130,7 +130,7 @@ struct Product {
     right: u64,
 }
 
-impl Product {
+impl GemmWork {
     /// The GEMMs of a launch, with `images` valid images.
     fn of(launch: &Launch, conv: &Conv, images: u64) -> Vec<Self> {
         let aligned = !launch.kernel.ends_with("unaligned");
@@ -214,14 +214,14 @@ fn tile(launch: &Launch) -> Option<u64> {
 
 /// Bytes that a GEMM stores: its output, including zero rows without data, or the valid part of
 /// every split's partial sums.
-fn stored_bytes(launch: &Launch, products: &[Product], conv: &Conv) -> u64 {
+fn stored_bytes(launch: &Launch, products: &[GemmWork], conv: &Conv) -> u64 {
     let values: u64 = products.iter().map(|p| p.rows * p.columns).sum();
     let splits = u64::from(launch.grid[2]);
     let sums = if with_row_sums(launch) { splits * conv.filters * FLOAT_BYTES } else { 0 };
     if splits > 1 {
         return splits * values * FLOAT_BYTES + sums;
     }
-    let at_capacity = Product::of(launch, conv, conv.images);
+    let at_capacity = GemmWork::of(launch, conv, conv.images);
     let bytes = if launch.kernel.contains("grad_weight") { FLOAT_BYTES } else { HALF_BYTES };
     at_capacity.iter().map(|p| p.rows * p.columns * bytes).sum::<u64>() + sums
 }
@@ -259,9 +259,9 @@ fn check_rpn_head(
     (launch, counted): &(Launch, Counted),
     tile: u64,
 ) {
-    let products: Vec<Product> =
-        convs.iter().flat_map(|conv| Product::of(launch, conv, conv.images)).collect();
-    let sum = |of: &dyn Fn(&Product) -> u64| products.iter().map(of).sum::<u64>();
+    let products: Vec<GemmWork> =
+        convs.iter().flat_map(|conv| GemmWork::of(launch, conv, conv.images)).collect();
+    let sum = |of: &dyn Fn(&GemmWork) -> u64| products.iter().map(of).sum::<u64>();
     let mma = counted.requests(Operation::Mma).count;
     assert_eq!(mma, sum(&|p| p.mma(tile) + p.rpn_mma(tile)), "{products:?}");
     let flops = sum(&|p| p.flops() + 2 * p.rows * p.columns * 5 * anchors);
@@ -279,12 +279,12 @@ fn check(node: &CountedNode, (launch, counted): &(Launch, Counted), tile: u64) -
     let name = &node.name;
     let conv = Conv::of(launch).unwrap_or_else(|| panic!("{name}: no sizes in {launch:?}"));
     let images = node.images.unwrap_or(conv.images).min(conv.images);
-    let products = Product::of(launch, &conv, images);
-    let sum = |of: &dyn Fn(&Product) -> u64| products.iter().map(of).sum::<u64>();
+    let products = GemmWork::of(launch, &conv, images);
+    let sum = |of: &dyn Fn(&GemmWork) -> u64| products.iter().map(of).sum::<u64>();
     let of = |operation| counted.requests(operation);
     let mma = of(Operation::Mma).count;
     assert_eq!(mma, sum(&|p| p.mma(tile)), "{name}: products of {products:?}");
-    assert!(mma * MMA_FLOPS >= sum(&Product::flops), "{name}: fewer products than FLOPs");
+    assert!(mma * MMA_FLOPS >= sum(&GemmWork::flops), "{name}: fewer products than FLOPs");
     assert_eq!(conv.flops(), node.cost.flops, "{name}: FLOPs of the op's cost");
     if images == conv.images {
         assert!(mma * MMA_FLOPS >= node.cost.flops, "{name}: fewer products than the cost's FLOPs");
@@ -332,8 +332,7 @@ fn step_gemm_work_matches_costs() {
     let set = ["model.roi.batch_size_per_image=64".to_string()];
     let config = Config::load("micro", &set).expect("the preset loads");
     let gpu = TestGpu::new("A100 COUNT=1");
-    let nodes =
-        counted_products(&config, Arc::new(gpu.open()), || gpu.take_counted(), Counted::is_of);
+    let nodes = counted_gemms(&config, Arc::new(gpu.open()), || gpu.take_counted(), Counted::is_of);
     let partial = nodes.iter().filter(|node| check_node(node)).count();
     assert!(partial > 0, "every product had all its images");
 }

@@ -5,12 +5,12 @@
 
 mod tidy {
     pub(crate) mod circles;
+    pub(crate) mod crates;
     pub(crate) mod cuda;
     pub(crate) mod docs;
     pub(crate) mod files;
     pub(crate) mod ops;
     pub(crate) mod ptx;
-    pub(crate) mod rooms;
     pub(crate) mod rust;
     pub(crate) mod unsafety;
     pub(crate) mod used;
@@ -18,7 +18,7 @@ mod tidy {
 }
 
 use tidy::files::{File, tracked};
-use tidy::{circles, cuda, docs, ops, ptx, rooms, unsafety, used, words};
+use tidy::{circles, crates, cuda, docs, ops, ptx, unsafety, used, words};
 
 /// Maximum lines of a source file, and maximum characters of a line.
 const MAX_LINES: usize = 600;
@@ -43,7 +43,7 @@ fn source_files() -> Vec<File> {
 
 #[test]
 fn crate_imports_follow_layers() {
-    hold(rooms::faults(&tracked()));
+    hold(crates::faults(&tracked()));
 }
 
 #[test]
@@ -101,14 +101,10 @@ fn limit_names_begin_with_max_or_min() {
 }
 
 #[test]
-fn sentences_use_standard_terms() {
+fn prose_uses_standard_terms() {
     let documents = tracked().into_iter().filter(|file| file.path.ends_with(".md"));
     hold(
-        source_files()
-            .into_iter()
-            .chain(documents)
-            .flat_map(|f| words::sentence_faults(&f))
-            .collect(),
+        source_files().into_iter().chain(documents).flat_map(|f| words::prose_faults(&f)).collect(),
     );
 }
 

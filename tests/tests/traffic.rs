@@ -16,10 +16,10 @@ use kernels::case::{integers, normal};
 use kernels::cpu::HostTensor;
 use kernels::on_device::OpRun;
 use kernels::ops::conv2d::Conv2d;
+use kernels::ops::gemm_op::{GradInput, GradWeight};
 use kernels::ops::layer::Layer;
-use kernels::ops::product::{GradInput, GradWeight};
 use kernels::signs::signs_of;
-use kernels::{Finish, OpRef, Role, TensorDesc};
+use kernels::{GradEpilogue, OpRef, Role, TensorDesc};
 use test_gpu::{Counted, Operation, TestGpu};
 
 /// A 3x3 on a map of 16x16: complete tiles, with padding at the edges.
@@ -83,7 +83,7 @@ fn passes(channels: usize) -> [(OpRef, Vec<HostTensor>); 3] {
         x: map.to_vec(),
         scale: false,
         counted: false,
-        finish: Finish { other: true, mask: true },
+        finish: GradEpilogue { other: true, mask: true },
     };
     let w = weight.to_vec();
     let grad_weight = GradWeight { layer, w, scale: true, counted: false, bias_grad: false };

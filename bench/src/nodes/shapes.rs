@@ -11,9 +11,9 @@ use engine::model::{Division, ModelSpec, Part, SlotShape, training_program};
 use graph::{Node, Program, TensorId};
 use kernels::ops::conv_transpose::ConvTranspose;
 use kernels::ops::conv2d::Conv2d;
+use kernels::ops::gemm_op::{GradInput, GradWeight};
 use kernels::ops::layer::Layer;
 use kernels::ops::linear::Linear;
-use kernels::ops::product::{GradInput, GradWeight};
 use kernels::ops::projected::{Projected, ProjectedInputs};
 use kernels::ops::rpn_head::{RpnHead, RpnHeadInputs};
 use kernels::ops::stem::{self, Stem};
@@ -29,7 +29,7 @@ const OBJECTS: usize = 100;
 /// or one of its gradients. In a linear layer `n` is the number of rows. In a transposed
 /// convolution `h` and `w` are the input's, and its output is `stride` times as large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-struct Product {
+struct Gemm {
     op: &'static str,
     pass: &'static str,
     n: usize,
@@ -45,7 +45,7 @@ struct Product {
     groups: usize,
 }
 
-impl Product {
+impl Gemm {
     /// A GEMM with all extents 1.
     const PIXEL: Self = Self {
         op: "",
@@ -67,11 +67,11 @@ impl Product {
 /// The shapes of a preset's step, with how often each occurs.
 pub(crate) fn shapes(config: &Config, preset: &str, padded: PaddedShape) -> anyhow::Result<Value> {
     let program = program(config, padded)?;
-    let mut counts: BTreeMap<Product, usize> = BTreeMap::new();
-    for product in program.nodes().iter().flat_map(|node| products(&program, node)) {
+    let mut counts: BTreeMap<Gemm, usize> = BTreeMap::new();
+    for product in program.nodes().iter().flat_map(|node| gemms(&program, node)) {
         *counts.entry(product).or_default() += 1;
     }
-    let with_count = |(product, count): (Product, usize)| -> serde_json::Result<Value> {
+    let with_count = |(product, count): (Gemm, usize)| -> serde_json::Result<Value> {
         let mut value = serde_json::to_value(product)?;
         value["count"] = count.into();
         Ok(value)
@@ -85,7 +85,7 @@ pub(crate) fn shapes(config: &Config, preset: &str, padded: PaddedShape) -> anyh
 
 fn program(config: &Config, padded: PaddedShape) -> anyhow::Result<Program> {
     let target = Target::Gpu(Gpu::h100());
-    let division = Division::alone(&config.train, &target);
+    let division = Division::single(&config.train, &target);
     let spec = ModelSpec {
         config,
         num_classes: config.model.classes_or(CLASSES),
@@ -100,13 +100,13 @@ fn program(config: &Config, padded: PaddedShape) -> anyhow::Result<Program> {
 }
 
 /// The GEMMs of a node.
-fn products(program: &Program, node: &Node) -> Vec<Product> {
+fn gemms(program: &Program, node: &Node) -> Vec<Gemm> {
     let op: &dyn Any = node.op.as_ref();
     if let Some(op) = op.downcast_ref::<Projected>() {
         return of_projected(program, node, op).to_vec();
     }
     if !op.is::<RpnHead>() {
-        return product(program, node).into_iter().collect();
+        return gemm(program, node).into_iter().collect();
     }
     let len = |input: usize| program.desc(node.inputs[input]).len();
     let [hidden, logits, deltas] = [1, 3, 5].map(len);
@@ -114,7 +114,7 @@ fn products(program: &Program, node: &Node) -> Vec<Product> {
         let [n, h, w, c] = [0, 1, 2, 3].map(|i| program.desc(*map).dim(i));
         let conv = |c, k, r, pad| {
             let (op, pass) = ("conv2d", "forward");
-            Product { op, pass, n, h, w, c, k, r, s: r, pad, ..Product::PIXEL }
+            Gemm { op, pass, n, h, w, c, k, r, s: r, pad, ..Gemm::PIXEL }
         };
         [conv(c, hidden, 3, 1), conv(hidden, logits, 1, 0), conv(hidden, deltas, 1, 0)]
     };
@@ -122,17 +122,17 @@ fn products(program: &Program, node: &Node) -> Vec<Product> {
 }
 
 /// The convolution and the projection of a fused bottleneck output.
-fn of_projected(program: &Program, node: &Node, op: &Projected) -> [Product; 2] {
+fn of_projected(program: &Program, node: &Node, op: &Projected) -> [Gemm; 2] {
     let ProjectedInputs { x, w, from, w_from, .. } = ProjectedInputs::of(&node.inputs);
     [(x, w, 1), (from, w_from, op.stride)].map(|(x, w, stride)| {
         let [n, h, wide, c] = [0, 1, 2, 3].map(|i| program.desc(*x).dim(i));
         let k = program.desc(*w).dim(0);
-        Product { op: "conv2d", pass: "forward", n, h, w: wide, c, k, stride, ..Product::PIXEL }
+        Gemm { op: "conv2d", pass: "forward", n, h, w: wide, c, k, stride, ..Gemm::PIXEL }
     })
 }
 
 /// The GEMM of a node, if it is one.
-fn product(program: &Program, node: &Node) -> Option<Product> {
+fn gemm(program: &Program, node: &Node) -> Option<Gemm> {
     let op: &dyn Any = node.op.as_ref();
     let input = |i: usize| program.desc(node.inputs[i]);
     let output = || program.desc(node.outputs[0]);
@@ -153,20 +153,20 @@ fn product(program: &Program, node: &Node) -> Option<Product> {
         return None;
     };
     let [n, h, wide, c] = [0, 1, 2, 3].map(|i| x.shape.get(i).copied().unwrap_or(1));
-    let plain = Product { op: "", pass, n, h, w: wide, c, k: w.dim(0), ..Product::PIXEL };
+    let plain = Gemm { op: "", pass, n, h, w: wide, c, k: w.dim(0), ..Gemm::PIXEL };
     Some(match layer {
         Layer::Linear => {
             let c = x.len() / n.max(1);
-            Product { op: "linear", h: 1, w: 1, c, ..plain }
+            Gemm { op: "linear", h: 1, w: 1, c, ..plain }
         }
         Layer::Conv2d { stride, pad, dilation, groups } => {
             // Images have a padding channel that filters do not use.
             let [r, s, c] = [1, 2, 3].map(|i| w.dim(i));
-            Product { op: "conv2d", c: c * groups, r, s, stride, pad, dilation, groups, ..plain }
+            Gemm { op: "conv2d", c: c * groups, r, s, stride, pad, dilation, groups, ..plain }
         }
         Layer::ConvTranspose { pad } => {
             let (op, r, k) = ("conv_transpose2d", w.dim(1), w.dim(3));
-            Product { op, k, r, s: r, stride: 2, pad, ..plain }
+            Gemm { op, k, r, s: r, stride: 2, pad, ..plain }
         }
     })
 }

@@ -16,7 +16,7 @@ const IMAGES: usize = 12;
 const FULL: PaddedShape = PaddedShape { height: 800, width: 1344 };
 
 /// One GPU.
-const ALONE: Setting = Setting {
+const SINGLE: Setting = Setting {
     case: Case::Expected,
     gpus: 1,
     network: Network { gb_per_s: 345.0, hop_us: 3.4 },
@@ -26,7 +26,7 @@ const ALONE: Setting = Setting {
 fn step(gpu: &Gpu, case: Case, padded: PaddedShape) -> StepPlan {
     let config = Config::load("torchvision_r50", &[]).expect("a preset");
     let model = Model::new(&config, 1, IMAGES, padded, gpu).expect("a model");
-    model.step(&Setting { case, ..ALONE })
+    model.step(&Setting { case, ..SINGLE })
 }
 
 /// TFLOP, GB and kernels of a step at 800x1088, with 64 positives per image.
@@ -110,11 +110,11 @@ fn multi_gpu_step_waits_for_all_reduce() {
     let config = Config::load("mlperf_r50", &[]).expect("a preset");
     let small = PaddedShape { height: 256, width: 320 };
     let of = |gpus| Model::new(&config, gpus, 1, small, &Gpu::a100()).expect("a model");
-    let alone = of(1).step(&ALONE);
+    let alone = of(1).step(&SINGLE);
     assert!(alone.nodes.iter().all(|node| node.summed_bytes == 0));
     let many = of(256);
     let times = |gb_per_s, hop_us| {
-        many.step(&Setting { gpus: 256, network: Network { gb_per_s, hop_us }, ..ALONE })
+        many.step(&Setting { gpus: 256, network: Network { gb_per_s, hop_us }, ..SINGLE })
     };
     let (fast, slow) = (times(f64::INFINITY, 0.0), times(30.0, 75.0));
     assert!(alone.ms < fast.ms && fast.ms < slow.ms, "{} {} {}", alone.ms, fast.ms, slow.ms);
@@ -136,7 +136,7 @@ fn row(preset: &str) -> String {
     let norms = program.nodes().iter().find(|node| node.op.name() == "grad_norms");
     let grads = &norms.expect("a training step").inputs;
     let trained: usize = grads.iter().map(|grad| program.desc(*grad).len()).sum();
-    let steps = Case::ALL.map(|case| model.step(&Setting { case, ..ALONE }));
+    let steps = Case::ALL.map(|case| model.step(&Setting { case, ..SINGLE }));
     let (millions, rates) = (trained as f64 / 1e6, rates(IMAGES, steps.each_ref().map(|s| s.ms)));
     let tflop = steps[1].sum(|node| node.flops) / 1e12 / IMAGES as f64;
     format!("| `{preset}` | {millions:.1} | {tflop:.2} | {} |", range(rates, 0))

@@ -12,7 +12,7 @@ use graph::exec::device::{Place, Prepared};
 use graph::report::node_cost;
 use graph::{Node, Program, TensorId};
 use kernels::ops::conv2d::Conv2d;
-use kernels::ops::product::GradInput;
+use kernels::ops::gemm_op::GradInput;
 use kernels::ops::rpn_head::RpnHead;
 use kernels::time::{Case, Peak, Rates, Time};
 use serde::Serialize;
@@ -226,7 +226,7 @@ impl Model {
         let starts = |name: &str| launch.kernel.starts_with(name);
         let grid: f64 = launch.grid.iter().map(|extent| f64::from(*extent)).product();
         let blocks = if starts(SHARED_ROWS) { grid } else { (used * grid).ceil() };
-        let (outputs, columns) = product_len(&self.prepared.program, node);
+        let (outputs, columns) = gemm_len(&self.prepared.program, node);
         let outputs = if starts(SHARED_ROWS) { outputs } else { used * outputs };
         let bytes = used * moved_bytes(task);
         let product = rates.tflops(launch.kernel).is_some();
@@ -272,7 +272,7 @@ fn moved_bytes(task: &Task) -> f64 {
 }
 
 /// Output elements of a node's GEMM, and its columns if one block computes all of them.
-fn product_len(program: &Program, node: &Node) -> (f64, Option<usize>) {
+fn gemm_len(program: &Program, node: &Node) -> (f64, Option<usize>) {
     let len = |t: &TensorId| program.desc(*t).len();
     if (node.op.as_ref() as &dyn Any).is::<RpnHead>() {
         // The hidden maps are in no tensor: outputs are A and 4A of each of their positions.

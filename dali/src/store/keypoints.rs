@@ -22,17 +22,17 @@ impl Keypoints {
     /// except for `left` and `right`, or `l` and `r` as separate words, in any case (`left_eye`,
     /// `LeftEye`, `eye.l`, `L_eye`); itself if there is none. Applying it twice is the identity.
     #[must_use]
-    pub fn mirrored(&self) -> Vec<usize> {
+    pub fn flipped(&self) -> Vec<usize> {
         let words: Vec<Vec<String>> = self.names.iter().map(|name| words(name)).collect();
         let joined: Vec<String> = words.iter().map(|words| words.concat()).collect();
         let partner = |own: usize| {
             let by_words = || {
-                let wanted = words[own].iter().map(|word| mirrored_word(word));
+                let wanted = words[own].iter().map(|word| flipped_word(word));
                 let wanted: Vec<String> = wanted.collect();
                 words.iter().position(|words| *words == wanted)
             };
             let by_parts = || {
-                let wanted = mirrored_parts(&joined[own]);
+                let wanted = flipped_parts(&joined[own]);
                 joined.iter().position(|name| *name == wanted)
             };
             by_words().filter(|other| *other != own).or_else(by_parts).unwrap_or(own)
@@ -44,12 +44,12 @@ impl Keypoints {
     }
 
     /// For each keypoint its partner in a flipped image: by `pairs` of names if given, else by the
-    /// names themselves ([`Self::mirrored`]).
+    /// names themselves ([`Self::flipped`]).
     ///
     /// # Errors
     /// A message: a pair with an unknown keypoint, or one that is already in a pair.
     pub fn partners(&self, pairs: Option<&[[String; 2]]>) -> Result<Vec<usize>, String> {
-        let Some(pairs) = pairs else { return Ok(self.mirrored()) };
+        let Some(pairs) = pairs else { return Ok(self.flipped()) };
         let mut partners: Vec<usize> = (0..self.names.len()).collect();
         for pair in pairs {
             let mut at = [0; 2];
@@ -139,16 +139,16 @@ fn words(name: &str) -> Vec<String> {
     words
 }
 
-fn mirrored_word(word: &str) -> String {
+fn flipped_word(word: &str) -> String {
     match word {
         "l" => "r".to_string(),
         "r" => "l".to_string(),
-        word => mirrored_parts(word),
+        word => flipped_parts(word),
     }
 }
 
 /// The text with `left` and `right` swapped.
-fn mirrored_parts(text: &str) -> String {
+fn flipped_parts(text: &str) -> String {
     let swapped = text.split("left").map(|part| part.replace("right", "left"));
     swapped.collect::<Vec<_>>().join("right")
 }
@@ -157,9 +157,9 @@ fn mirrored_parts(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn mirrored(names: &[&str]) -> Vec<usize> {
+    fn flipped(names: &[&str]) -> Vec<usize> {
         let names = names.iter().map(ToString::to_string).collect();
-        Keypoints { names, skeleton: vec![] }.mirrored()
+        Keypoints { names, skeleton: vec![] }.flipped()
     }
 
     #[test]
@@ -183,15 +183,15 @@ mod tests {
             ["eye_L", "eye_R"],
             ["leftEye", "rightEye"],
         ] {
-            assert_eq!(mirrored(&[pair[0], "nose", pair[1]]), [2, 1, 0], "{pair:?}");
+            assert_eq!(flipped(&[pair[0], "nose", pair[1]]), [2, 1, 0], "{pair:?}");
         }
     }
 
     #[test]
     fn unpaired_keypoint_keeps_its_position() {
         let names = ["nose", "left_eye", "left_ear", "rear", "real", "", "right_ear", "left_ear"];
-        assert_eq!(mirrored(&names), [0, 1, 6, 3, 4, 5, 2, 7]);
-        assert!(mirrored(&[]).is_empty());
+        assert_eq!(flipped(&names), [0, 1, 6, 3, 4, 5, 2, 7]);
+        assert!(flipped(&[]).is_empty());
     }
 
     #[test]
@@ -209,7 +209,7 @@ mod tests {
             assert!(error.contains("not a keypoint") || error.ends_with("twice"), "{error}");
         }
         let lone = known("nose left_eye r_ear LeftHip bright tail right_eye");
-        assert_eq!(lone.one_sided(&lone.mirrored()), ["r_ear", "LeftHip"]);
+        assert_eq!(lone.one_sided(&lone.flipped()), ["r_ear", "LeftHip"]);
     }
 
     #[test]
@@ -233,6 +233,6 @@ mod tests {
             "left_ankle",
             "right_ankle",
         ];
-        assert_eq!(mirrored(&names), [0, 2, 1, 4, 3, 6, 5, 8, 7, 10, 9, 12, 11, 14, 13, 16, 15]);
+        assert_eq!(flipped(&names), [0, 2, 1, 4, 3, 6, 5, 8, 7, 10, 9, 12, 11, 14, 13, 16, 15]);
     }
 }

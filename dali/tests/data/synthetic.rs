@@ -174,7 +174,7 @@ fn synthetic_keypoints_are_on_their_objects() {
     let store = Store::open(&options.out.join("store")).unwrap();
     let keypoints = store.header().keypoints.as_ref().unwrap();
     assert_eq!(keypoints.names, KEYPOINT_NAMES);
-    assert_eq!(keypoints.mirrored(), [0, 2, 1, 3, 4]);
+    assert_eq!(keypoints.flipped(), [0, 2, 1, 3, 4]);
     assert_eq!(keypoints.skeleton, [[0, 4], [1, 4], [2, 4], [3, 4]]);
     assert_eq!(store.header().num_with_keypoints, store.header().num_annotations);
     let (mut hidden, mut seen) = (0, 0);

@@ -10,8 +10,8 @@ use std::{ptr, thread};
 use crate::add::Type;
 use crate::group::{Group, Sum};
 use crate::hook::{Declared, Driver, driver};
-use crate::meeting::{self, UniqueId};
-use crate::plant::{check, planted};
+use crate::injection::{check, injected};
+use crate::rendezvous::{self, UniqueId};
 use crate::report::{
     Failure, INVALID_ARGUMENT, INVALID_USAGE, SUCCESS, SYSTEM, UNHANDLED_CUDA, failure, last,
     misuse, report, set_last,
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn ncclGetVersion(version: *mut c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclGetUniqueId(id: *mut UniqueId) -> c_int {
     finish("ncclGetUniqueId", None, || {
-        let opened = meeting::open()?;
+        let opened = rendezvous::open()?;
         // SAFETY: the caller guarantees it.
         unsafe { write(id, opened) }
     })
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn ncclCommInitRank(
     finish("ncclCommInitRank", Some(rank), || {
         // SAFETY: the caller guarantees it.
         unsafe { write(raw, ptr::null_mut()) }?;
-        while planted("init", Some(rank)).is_some() {
+        while injected("init", Some(rank)).is_some() {
             thread::park();
         }
         let handle = join(count, &id, rank)?;
@@ -152,7 +152,7 @@ pub extern "C" fn ncclCommAbort(raw: Raw) -> c_int {
         // Another thread may have removed it.
         let group = lock(&GROUPS).get_mut(&raw.addr()).and_then(Option::take).ok_or_else(gone)?;
         group.leave();
-        while planted("abort", Some(group.rank as c_int)).is_some() {
+        while injected("abort", Some(group.rank as c_int)).is_some() {
             thread::park();
         }
         Ok(())
@@ -225,7 +225,7 @@ fn join(count: c_int, id: &UniqueId, rank: c_int) -> Result<usize, Failure> {
         return Err(misuse(UNHANDLED_CUDA, "this thread has no context"));
     }
     let place = [rank as usize, count as usize];
-    let peers = meeting::meet(id, place, device)?;
+    let peers = rendezvous::meet(id, place, device)?;
     let is_lazy = std::env::var("NCCL_RUNTIME_CONNECT").map_or(true, |value| value != "0");
     let group = Group::new(place, driver, peers, is_lazy && version() >= FIRST_LATE)?;
     let mut groups = lock(&GROUPS);

@@ -10,7 +10,7 @@ use std::{process, ptr, slice, thread};
 
 use crate::add::{Type, add};
 use crate::hook::Driver;
-use crate::plant::{Fault, planted};
+use crate::injection::{Fault, injected};
 use crate::report::{
     Failure, INVALID_USAGE, REMOTE, SYSTEM, UNHANDLED_CUDA, failure, misuse, report, set_last,
 };
@@ -79,7 +79,7 @@ impl Sum {
 }
 
 /// The other ranks' messages for an all-reduce.
-enum News {
+enum PeerMessage {
     Frames(Vec<Frame>),
     Differs(String),
     Gone(String),
@@ -196,11 +196,11 @@ impl Group {
         };
         *turn += 1;
         let what = What { sequence: *turn, call: sum.call, count: sum.count as u64, of: sum.of };
-        match planted("sum", Some(self.rank as c_int)) {
+        match injected("sum", Some(self.rank as c_int)) {
             Some(Fault::Die) => process::abort(),
             Some(Fault::Hang) => return self.hang(sum),
             Some(Fault::Error) => {
-                self.set_fault(failure(SYSTEM, "a sum fails as planted"));
+                self.set_fault(failure(SYSTEM, "a sum fails as injected"));
                 return self.hang(sum);
             }
             _ => {}
@@ -220,20 +220,20 @@ impl Group {
             // A closed connection is reported by the mailbox.
             let _ = send(&self.peers[0].1, Kind::Numbers, what, own);
         }
-        let mut frames = match self.news(what) {
-            News::Frames(frames) => frames,
-            News::Differs(text) => {
-                self.tell(Kind::Differs, what, &text);
+        let mut frames = match self.peer_messages(what) {
+            PeerMessage::Frames(frames) => frames,
+            PeerMessage::Differs(text) => {
+                self.send_reason(Kind::Differs, what, &text);
                 report(FUNCTION, &text);
                 self.set_fault(misuse(INVALID_USAGE, text));
                 return self.end(sum, INVALID_USAGE);
             }
-            News::Gone(text) => {
-                self.tell(Kind::Gone, what, &text);
+            PeerMessage::Gone(text) => {
+                self.send_reason(Kind::Gone, what, &text);
                 self.set_fault(failure(REMOTE, text));
                 return self.end(sum, REMOTE);
             }
-            News::Left => return self.end(sum, 0),
+            PeerMessage::Left => return self.end(sum, 0),
         };
         if self.rank == 0 {
             let mut total = lock(&self.state).spare.pop().unwrap_or_default();
@@ -257,7 +257,7 @@ impl Group {
     }
 
     /// Waits until each peer has sent its contribution, or cannot any more.
-    fn news(&self, what: &What) -> News {
+    fn peer_messages(&self, what: &What) -> PeerMessage {
         let mut state = self.wait(|state| {
             let differs = |mail: &Mail| mail.frames.front().is_some_and(|f| !fits(f, what));
             let ends = |mail: &Mail| mail.frames.is_empty() && mail.is_closed;
@@ -265,30 +265,35 @@ impl Group {
             all || state.has_left || state.mail.iter().any(|mail| differs(mail) || ends(mail))
         });
         if state.has_left {
-            return News::Left;
+            return PeerMessage::Left;
         }
         for ((peer, _), mail) in self.peers.iter().zip(&state.mail) {
             match mail.frames.front() {
                 Some(frame) if frame.kind == Kind::Numbers && !fits(frame, what) => {
-                    return News::Differs(difference([self.rank, *peer], [what, &frame.what]));
+                    return PeerMessage::Differs(difference(
+                        [self.rank, *peer],
+                        [what, &frame.what],
+                    ));
                 }
                 Some(Frame { kind: Kind::Differs, payload, .. }) => {
-                    return News::Differs(String::from_utf8_lossy(payload).into_owned());
+                    return PeerMessage::Differs(String::from_utf8_lossy(payload).into_owned());
                 }
                 Some(Frame { kind: Kind::Gone, payload, .. }) => {
-                    return News::Gone(String::from_utf8_lossy(payload).into_owned());
+                    return PeerMessage::Gone(String::from_utf8_lossy(payload).into_owned());
                 }
                 None if mail.is_closed => {
-                    return News::Gone(format!("rank {peer} has closed its connection"));
+                    return PeerMessage::Gone(format!("rank {peer} has closed its connection"));
                 }
                 _ => {}
             }
         }
-        News::Frames(state.mail.iter_mut().filter_map(|mail| mail.frames.pop_front()).collect())
+        PeerMessage::Frames(
+            state.mail.iter_mut().filter_map(|mail| mail.frames.pop_front()).collect(),
+        )
     }
 
     /// Rank 0 sends the others the reason why there is no result.
-    fn tell(&self, kind: Kind, what: &What, text: &str) {
+    fn send_reason(&self, kind: Kind, what: &What, text: &str) {
         for (_, stream) in self.peers.iter().filter(|_| self.rank == 0) {
             // Ignores ranks that have exited.
             let _ = send(stream, kind, what, text.as_bytes());

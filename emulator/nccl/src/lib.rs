@@ -29,9 +29,9 @@ mod add;
 mod api;
 mod group;
 mod hook;
+mod injection;
 mod interface;
-mod meeting;
-mod plant;
+mod rendezvous;
 mod report;
 mod wire;
 
@@ -40,4 +40,4 @@ pub use api::{
     ncclGetLastError, ncclGetUniqueId, ncclGetVersion,
 };
 pub use hook::{Call, Declared, Driver, use_driver};
-pub use meeting::UniqueId;
+pub use rendezvous::UniqueId;

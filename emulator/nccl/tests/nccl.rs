@@ -243,13 +243,13 @@ const ROWS: &[Row] = &[
     }),
     with(
         ["NCCL_TEST_PLANT", "nothing:1=1"],
-        row("a plant of nothing", 1, 0, "`nothing:1=1` plants nothing", |my, _| {
+        row("a plant of nothing", 1, 0, "`nothing:1=1` injects nothing", |my, _| {
             my.init(my.id, [0, 1])
         }),
     ),
     with(
         ["NCCL_TEST_PLANT", "ncclAllReduce:2=3,1/ncclAllReduce:1=4"],
-        row("a planted code at its call", 1, 3, "", |my, _| {
+        row("an injected code at its call", 1, 3, "", |my, _| {
             let (raw, memory) = (my.join(), ones(4));
             let codes = [(); 3].map(|()| my.sum(raw, [memory; 2], 4, FLOAT));
             assert_eq!([codes[0], codes[2]], [0; 2]);

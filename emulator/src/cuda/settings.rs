@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::env;
 use std::sync::Mutex;
 
-use super::plant::Plants;
+use super::injection::Injections;
 use crate::exec::{Counted, Options, Sums};
 
 /// Selects the next stream to execute.
@@ -25,7 +25,7 @@ pub(super) struct Settings {
     pub(super) seed: u64,
     pub(super) schedule: Schedule,
     pub(super) options: Options,
-    pub(super) plants: Plants,
+    pub(super) injections: Injections,
     /// An instruction to replace: see `edit`.
     pub(super) edit: Option<String>,
     /// Bytes of memory, if less than the model's.
@@ -77,7 +77,7 @@ impl Settings {
                 watch_global: text("DRIVER_CHECKS") == "races",
                 count: text("DRIVER_COUNT") == "1",
             },
-            plants: Plants::of(&text("DRIVER_PLANT")),
+            injections: Injections::of(&text("DRIVER_PLANT")),
             edit: value("DRIVER_EDIT"),
             memory_bytes: memory,
             counted: Mutex::default(),

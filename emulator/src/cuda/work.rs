@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Instant;
 
 use super::errors::{ILLEGAL_ADDRESS, LAUNCH_FAILED};
-use super::plant::Fate;
+use super::injection::Fate;
 use super::settings::Settings;
 use crate::exec::{self, Declared, Launch};
 use crate::memory::Memory;
@@ -177,7 +177,7 @@ fn execute_kernel(
     seed: u64,
     settings: &Settings,
 ) -> Result<(), Broken> {
-    match settings.plants.of_kernel(&launch.kernel.name) {
+    match settings.injections.of_kernel(&launch.kernel.name) {
         Fate::Runs => {}
         Fate::Lost => return Err(Broken { code: LAUNCH_FAILED, sentence: None }),
         Fate::Hangs => loop {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::collective;
 use super::counts::{self, Counts, Operation};
 use super::coverage;
-use super::flight::{Copies, MAX_BARRIERS, Named, Products, Progress, State};
+use super::flight::{Copies, MAX_BARRIERS, Named, PendingWgmmas, Progress, State};
 use super::races::Races;
 use super::shared::Shared;
 use super::tensor;
@@ -46,7 +46,7 @@ pub(super) struct Block<'a> {
     pub(super) hints: Vec<u32>,
     warps: Vec<Warp>,
     /// By warp; empty if the program has no wgmma.
-    pub(super) products: Vec<Products>,
+    pub(super) wgmmas: Vec<PendingWgmmas>,
     pub(super) named: [Named; MAX_BARRIERS],
     pub(super) mbarriers: HashMap<usize, State>,
     pub(super) copies: Copies,
@@ -84,7 +84,7 @@ impl<'a> Block<'a> {
             windows: declared(launch, memory),
             hints: vec![0; kernel.program.steps.len()],
             warps: (0..threads.div_ceil(32)).map(warp).collect(),
-            products: products(&kernel.program, threads.div_ceil(32) as usize),
+            wgmmas: wgmmas(&kernel.program, threads.div_ceil(32) as usize),
             named: Default::default(),
             mbarriers: HashMap::new(),
             copies: Copies::default(),
@@ -103,7 +103,7 @@ impl<'a> Block<'a> {
         (self.place, self.index, self.instructions) = (place, index, 0);
         self.shared.begin();
         let threads: u32 = self.launch.block.iter().product();
-        self.products.iter_mut().for_each(Products::begin);
+        self.wgmmas.iter_mut().for_each(PendingWgmmas::begin);
         self.named = Default::default();
         self.mbarriers.clear();
         self.copies.begin(threads.next_multiple_of(32) as usize);
@@ -417,9 +417,9 @@ fn declared(launch: &Launch, memory: &Memory) -> Vec<Window> {
     launch.declared.iter().flatten().filter_map(window).collect()
 }
 
-fn products(program: &Program, warps: usize) -> Vec<Products> {
+fn wgmmas(program: &Program, warps: usize) -> Vec<PendingWgmmas> {
     let count = if program.is_async { warps } else { 0 };
-    (0..count).map(|_| Products::new(program.lengths.words)).collect()
+    (0..count).map(|_| PendingWgmmas::new(program.lengths.words)).collect()
 }
 
 /// Checks that the entire warp executes an `.aligned` instruction.

@@ -36,7 +36,7 @@ pub(super) struct Flying {
 
 /// The wgmmas that one warp has in flight.
 #[derive(Debug, Default)]
-pub(super) struct Products {
+pub(super) struct PendingWgmmas {
     pub(super) flying: Vec<Flying>,
     pub(super) committed: u32,
     /// By register: [`ORDINARY`], or the columns of the wgmmas that accessed it since the last
@@ -44,7 +44,7 @@ pub(super) struct Products {
     pub(super) touched: Vec<u16>,
 }
 
-impl Products {
+impl PendingWgmmas {
     pub(super) fn new(words: usize) -> Self {
         Self { flying: vec![], committed: 0, touched: vec![ORDINARY; words] }
     }

@@ -21,7 +21,7 @@ impl Block<'_> {
     ) -> Result<Progress, Trouble> {
         match op {
             Hopper::Fence
-            | Hopper::Product(_)
+            | Hopper::Wgmma(_)
             | Hopper::Commit
             | Hopper::Wait(_)
             | Hopper::Registers
@@ -30,9 +30,9 @@ impl Block<'_> {
         }
         match op {
             Hopper::Fence => self.fence_registers(warp),
-            Hopper::Product(product) => self.product(warp, product)?,
-            Hopper::Commit => self.commit_products(warp),
-            Hopper::Wait(but) => return self.wait_products(warp, *but),
+            Hopper::Wgmma(wgmma) => self.wgmma(warp, wgmma)?,
+            Hopper::Commit => self.commit_wgmmas(warp),
+            Hopper::Wait(but) => return self.wait_wgmmas(warp, *but),
             Hopper::Registers => {}
             Hopper::Barrier(number, threads, waits) => {
                 return self.named_barrier(warp, *number, *threads, *waits, mask);

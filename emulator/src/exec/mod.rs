@@ -11,11 +11,11 @@ pub(crate) mod coverage;
 mod flight;
 mod hopper;
 mod mbarrier;
-mod product;
 mod races;
 mod shared;
 mod tensor;
 mod warp;
+mod wgmma;
 
 use std::sync::Arc;
 

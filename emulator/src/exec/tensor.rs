@@ -121,7 +121,7 @@ pub(super) fn scatter_halves(warp: &mut Warp, of: &[Reg; 14], d: &[[f32; 8]; 16]
     }
 }
 
-/// `d += a b`. A product of two operands is exact in fp32, so an FMA rounds like multiply and add.
+/// `d += a b`. A wgmma of two operands is exact in fp32, so an FMA rounds like multiply and add.
 #[inline(always)]
 pub(super) fn multiply<const K: usize>(
     a: &[[f32; K]; 16],
@@ -140,9 +140,9 @@ pub(super) fn multiply<const K: usize>(
             }
             Sums::Cut { group, bits } => {
                 for column in 0..8 {
-                    let products: [f64; K] =
+                    let wgmmas: [f64; K] =
                         std::array::from_fn(|k| f64::from(row[k]) * f64::from(b[k][column]));
-                    for part in products.chunks(group) {
+                    for part in wgmmas.chunks(group) {
                         sum[column] = cut(part, sum[column], bits);
                     }
                 }
@@ -153,8 +153,8 @@ pub(super) fn multiply<const K: usize>(
 
 /// `c` plus the terms, aligned to the largest of them, truncated at `bits` more bits than fp32 has,
 /// summed exactly, and truncated to fp32. NaN and infinity pass through.
-fn cut(products: &[f64], c: f32, bits: i32) -> f32 {
-    let terms = || products.iter().copied().chain([f64::from(c)]);
+fn cut(wgmmas: &[f64], c: f32, bits: i32) -> f32 {
+    let terms = || wgmmas.iter().copied().chain([f64::from(c)]);
     let plain: f64 = terms().sum();
     let largest = terms().fold(0f64, |largest, term| largest.max(term.abs()));
     if !plain.is_finite() || largest == 0.0 {

@@ -11,7 +11,7 @@ pub(crate) enum Left {
 
 /// `wgmma.mma_async` with 64 rows: `d = a b`, or with the predicate `d += a b`.
 #[derive(Debug, Clone)]
-pub(crate) struct Product {
+pub(crate) struct Wgmma {
     pub(crate) columns: usize,
     /// Operands are bf16, not f16.
     pub(crate) is_brain: bool,
@@ -70,7 +70,7 @@ pub(crate) struct Bulk {
 pub(crate) enum Hopper {
     /// `wgmma.fence`.
     Fence,
-    Product(Product),
+    Wgmma(Wgmma),
     /// `wgmma.commit_group` and `wgmma.wait_group`.
     Commit,
     Wait(u32),
@@ -101,6 +101,6 @@ impl Hopper {
 
     /// True if it accesses shared memory asynchronously to the warp.
     pub(crate) fn is_async(&self) -> bool {
-        matches!(self, Self::Product(_) | Self::Bulk(_))
+        matches!(self, Self::Wgmma(_) | Self::Bulk(_))
     }
 }

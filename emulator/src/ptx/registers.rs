@@ -31,21 +31,21 @@ pub(super) fn visit(instruction: &Instruction, mut see: impl FnMut(u32, bool)) {
         see(guard, false);
     }
     for (i, operand) in instruction.operands.iter().enumerate() {
-        if i == 0 && is_product(instruction) {
+        if i == 0 && is_wgmma(instruction) {
             each(operand, false, &mut see);
         }
         each(operand, i == 0 && defines(&instruction.opcode), &mut see);
     }
 }
 
-fn is_product(instruction: &Instruction) -> bool {
+fn is_wgmma(instruction: &Instruction) -> bool {
     instruction.opcode.starts_with("wgmma.mma_async")
 }
 
 /// By register, whether a wgmma holds it while in flight; empty without wgmma.
-pub(super) fn of_products(flow: &Flow) -> Vec<bool> {
+pub(super) fn held_by_wgmma(flow: &Flow) -> Vec<bool> {
     let mut list = Vec::new();
-    for instruction in flow.body.iter().filter(|instruction| is_product(instruction)) {
+    for instruction in flow.body.iter().filter(|instruction| is_wgmma(instruction)) {
         list.resize(flow.registers.len(), false);
         visit(instruction, |register, _| {
             list[register as usize] |= flow.registers[register as usize] == Class::Word;
@@ -58,7 +58,7 @@ pub(super) fn of_products(flow: &Flow) -> Vec<bool> {
 pub(super) fn assign(flow: &Flow) -> Places {
     let (mut spans, at_entry) = spans(flow);
     // A wgmma writes its registers at any time: they are not shared.
-    for (register, _) in of_products(flow).iter().enumerate().filter(|(_, is_one)| **is_one) {
+    for (register, _) in held_by_wgmma(flow).iter().enumerate().filter(|(_, is_one)| **is_one) {
         spans[register] = Some((0, flow.body.len()));
     }
     let mut order: Vec<usize> = (0..spans.len()).filter(|r| spans[*r].is_some()).collect();

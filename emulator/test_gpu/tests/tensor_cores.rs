@@ -5,8 +5,8 @@ use device::Device;
 use kernels::Role;
 use kernels::case::normal;
 use kernels::on_device::OpRun;
+use kernels::ops::gemm_op::GradWeight;
 use kernels::ops::layer::Layer;
-use kernels::ops::product::GradWeight;
 use test_gpu::CUT_PER_PRODUCT;
 
 /// Rows and columns of the GEMM: one small tile.

@@ -232,7 +232,7 @@ pub fn open(path: &Path) -> Result<(Meta, String), EngineError> {
 /// How EXIF rotations of the training images were treated, as the metadata next to a weights file
 /// records it, if there is any.
 pub(crate) fn exif_of(weights: &Path) -> Option<Exif> {
-    let path = remote::beside(&weights.with_file_name(META)).ok()?;
+    let path = remote::sibling(&weights.with_file_name(META)).ok()?;
     let json = dali::file::read(&path).ok()?;
     serde_json::from_slice::<Meta>(&json).ok()?.exif
 }

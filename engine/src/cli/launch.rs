@@ -31,7 +31,7 @@ pub(super) fn join(
     progress: Progress,
 ) -> Result<Group, EngineError> {
     if launch.ranks == 1 {
-        return Ok(Group::alone());
+        return Ok(Group::single());
     }
     end_with_parent();
     let ranks = &config.ranks;
@@ -70,7 +70,7 @@ const UNTOLD: f64 = 0.2;
 fn end_after(lost: &Lost, rank: usize, grace: Duration) {
     std::thread::sleep(grace.mul_f64(UNTOLD));
     if !IS_LOSS_TOLD.swap(true, Ordering::SeqCst) {
-        Progress::of_rank(rank).say(&format!("error: {}", lost_sentence(lost)));
+        Progress::of_rank(rank).say(&format!("error: {}", lost_rank_message(lost)));
     }
     std::thread::sleep(grace.mul_f64(1.0 - UNTOLD));
     end_now(exit::of_survivor(lost.code));
@@ -81,7 +81,7 @@ fn end_now(code: u8) {
     dali::unfinished::remove_all_and(|| signal_hook::low_level::exit(i32::from(code)));
 }
 
-fn lost_sentence(lost: &Lost) -> String {
+fn lost_rank_message(lost: &Lost) -> String {
     EngineError::from(RanksError::Lost(Box::new(lost.clone()))).to_string()
 }
 
@@ -150,10 +150,10 @@ pub(super) fn with_nccl_variables(
     if launch.ranks == 1 || device.is_cpu() {
         return Ok(());
     }
-    Ok(start_anew_with_nccl_variables(config)?)
+    Ok(restart_with_nccl_variables(config)?)
 }
 
-fn start_anew_with_nccl_variables(config: &Config) -> Result<(), DeviceError> {
+fn restart_with_nccl_variables(config: &Config) -> Result<(), DeviceError> {
     let mut missing = nccl_variables(config.ranks.nvls);
     missing.retain(|(name, _)| std::env::var_os(name).is_none());
     if missing.is_empty() {
@@ -174,9 +174,9 @@ fn start_anew_with_nccl_variables(config: &Config) -> Result<(), DeviceError> {
 /// # Errors
 /// As for [`DeviceArgs::open`]; NCCL missing or failing.
 pub fn open_gpu_in_group(config: &Config) -> Result<CudaDevice, EngineError> {
-    start_anew_with_nccl_variables(config)?;
+    restart_with_nccl_variables(config)?;
     let cuda = gpu::open(super::device::ORDINAL, super::device::notice)?;
-    join_nccl(&cuda, Ranks::ALONE, &nccl_id()?, config)?;
+    join_nccl(&cuda, Ranks::SINGLE, &nccl_id()?, config)?;
     Ok(cuda)
 }
 
@@ -216,7 +216,7 @@ pub(super) fn ending_together(
         group.leave(None);
         return result;
     };
-    tell(fault);
+    print_error(fault);
     if is_of_all(fault) {
         // After this rank 0 has printed the error; if the barrier fails, each rank ends anyway.
         let _ = group.barrier("the word of the first rank");
@@ -262,8 +262,8 @@ pub(super) fn watch(team: &Team, config: &Config) {
 
 /// Prints why a command failed. With several ranks, the message names the rank; an error that all
 /// ranks have is printed only by rank 0.
-pub(super) fn tell(error: &EngineError) {
-    let launch = Launch::from_env().unwrap_or_else(|_| Launch::alone());
+pub(super) fn print_error(error: &EngineError) {
+    let launch = Launch::from_env().unwrap_or_else(|_| Launch::single());
     let progress = match (error, launch.ranks, launch.rank) {
         // Printed already, by this rank or by rank 0.
         (EngineError::Ranks { .. }, ..) => return,

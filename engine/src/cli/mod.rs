@@ -177,7 +177,7 @@ fn command_line() -> ExitCode {
 
 /// Prints why a command failed; an error that all ranks of a run have is printed only by rank 0.
 pub fn failed(error: &EngineError) -> ExitCode {
-    launch::tell(error);
+    launch::print_error(error);
     launch::end_if_it_hangs(error);
     ExitCode::from(code(error))
 }
@@ -208,7 +208,7 @@ pub fn train(
 /// # Errors
 /// [`EngineError::Usage`] for an environment variable that this machine cannot satisfy.
 pub fn prepare() -> Result<(), EngineError> {
-    start_threads().and_then(|()| products())
+    start_threads().and_then(|()| gemm_settings())
 }
 
 /// A store that is truncated while it is in use ends the command like any bad data.
@@ -255,7 +255,7 @@ pub fn start_threads() -> Result<(), EngineError> {
 }
 
 /// Rejects an instruction set that this processor does not have.
-fn products() -> Result<(), EngineError> {
+fn gemm_settings() -> Result<(), EngineError> {
     let chosen = Isa::chosen().map_err(|fault| EngineError::Usage(fault.to_string()))?;
     tracing::debug!(isa = chosen.name(), "products on the CPU use");
     Ok(())

@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::EngineError;
 use crate::checkpoint;
-use crate::evaluate::{TrainedModel, config_beside};
+use crate::evaluate::{TrainedModel, config_next_to};
 use crate::progress::Progress;
 use crate::run_dir::Choice;
 use crate::runtime::Backend;
@@ -52,7 +52,7 @@ impl ModelArgs {
         let path = match (&self.run, &self.config, &self.weights) {
             (Some(run), ..) => checkpoint::choose(run, self.checkpoint)?.0.join("config.toml"),
             (None, Some(config), _) => config.clone(),
-            (None, None, Some(weights)) => config_beside(weights)?,
+            (None, None, Some(weights)) => config_next_to(weights)?,
             (None, None, None) => return Err(without_model()),
         };
         Ok(Config::load_to_detect(path, &self.set)?)

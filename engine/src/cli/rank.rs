@@ -122,7 +122,7 @@ pub fn refuse_ranks(command: &str) -> Result<(), EngineError> {
     let fault = EngineError::OfAllRanks(format!(
         "{launcher} has started {ranks} processes, and `{command}` is the work of one: start it \
          without a launcher, or {}",
-        launcher.to_run_alone()
+        launcher.single_process_hint()
     ));
     // Only rank 0 prints the error, and a launcher may kill it as soon as another has exited.
     let options = JoinOptions { join_timeout: REFUSED_TOGETHER, ..JoinOptions::default() };

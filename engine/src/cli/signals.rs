@@ -41,7 +41,7 @@ impl Default for Part {
     fn default() -> Self {
         let is_first = Launch::from_env().map_or(true, |launch| launch.rank == 0);
         let progress = if is_first { Progress::loud() } else { Progress::quiet() };
-        Self { group: Group::alone(), progress }
+        Self { group: Group::single(), progress }
     }
 }
 

@@ -18,9 +18,9 @@ table! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Fused {
-    /// Products that make gradients add the other gradients of their tensor and mask the sum.
+    /// GemmSettings that make gradients add the other gradients of their tensor and mask the sum.
     GradMaskAdd,
-    /// Products that mask gradients read the signs of activations, a bit for each value, not the
+    /// GemmSettings that mask gradients read the signs of activations, a bit for each value, not the
     /// activations.
     ReluSigns,
     /// One launch scales the weights of all convolutions with a frozen scale, for their gradients.

@@ -78,7 +78,7 @@ pub(super) fn of_model<'a>(config: &Config, store: &'a Stores) -> Option<&'a Key
 fn forbid_flips(config: &Config, known: &Keypoints) -> bool {
     let count = known.names.len();
     let is_given = config.model.keypoint_head.flip_pairs.is_some();
-    count > 1 && !is_given && known.mirrored().into_iter().eq(0..count)
+    count > 1 && !is_given && known.flipped().into_iter().eq(0..count)
 }
 
 /// Messages about the keypoints that swap places in flipped training images.

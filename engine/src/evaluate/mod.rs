@@ -37,7 +37,7 @@ pub use postprocess::ImageDetections;
 use postprocess::Source;
 pub use set::EvaluationSet;
 pub use split::Gathered;
-pub(crate) use trained::config_beside;
+pub(crate) use trained::config_next_to;
 pub use trained::{TrainedCheckpoint, TrainedModel};
 
 /// Batches that the model may be ahead of the thread that pastes their masks.

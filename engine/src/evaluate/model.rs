@@ -4,7 +4,7 @@ use crate::config::Config;
 
 use crate::error::EngineError;
 use crate::model::{ModelSpec, Param, detection_program};
-use crate::runtime::{Backend, ModelState, products};
+use crate::runtime::{Backend, ModelState, gemm_settings};
 use crate::weights::{Extent, LoadReport, WeightsFile, fold, initial_state, load_weights};
 
 /// The parts of a model that a detector needs.
@@ -40,7 +40,7 @@ impl DetectionModel {
             fold(&mut state, &built.params, eps);
         }
         let state = match backend {
-            Backend::Cpu => ModelState::host(state, products(config)?),
+            Backend::Cpu => ModelState::host(state, gemm_settings(config)?),
             Backend::Device(device) => {
                 let precision = config.train.precision;
                 ModelState::on_device(state, device.clone(), precision, &[&built.program])?

@@ -57,7 +57,9 @@ impl Evaluator {
         let batches = self.batches(&images).into_iter().skip(ranks.rank).step_by(ranks.count);
         let batches = batches.collect();
         let mine: Option<Positioned> =
-            match self.detect_batches(state, &images, batches, progress, &mut || team.go_on()) {
+            match self
+                .detect_batches(state, &images, batches, progress, &mut || team.record_progress())
+            {
                 Ok(found) => Some(found),
                 Err(EngineError::Interrupted) => None,
                 Err(fault) => return Err(fault),

@@ -121,7 +121,7 @@ impl TrainedModel {
     ) -> Result<Self, EngineError> {
         let config = match config {
             Some(config) => Config::load_to_detect(config, overrides)?,
-            None => trained_with(&config_beside(path)?, overrides, progress)?,
+            None => trained_with(&config_next_to(path)?, overrides, progress)?,
         };
         if sets_weights(overrides) {
             return Err(no_weights("a weights file holds only one set of weights"));
@@ -238,8 +238,8 @@ impl TrainedCheckpoint {
 ///
 /// # Errors
 /// [`EngineError::Usage`] without one.
-pub(crate) fn config_beside(weights: &Path) -> Result<PathBuf, EngineError> {
-    let config = remote::beside(&weights.with_file_name("config.toml"))?;
+pub(crate) fn config_next_to(weights: &Path) -> Result<PathBuf, EngineError> {
+    let config = remote::sibling(&weights.with_file_name("config.toml"))?;
     if config.is_file() {
         return Ok(config);
     }

@@ -77,7 +77,7 @@ impl Convergence {
     }
 
     /// Compares the olympic mean of a submission's epochs with the reference.
-    pub fn judge(&self, epochs: f64) -> Verdict {
+    pub fn compare(&self, epochs: f64) -> Verdict {
         if epochs >= self.mean {
             Verdict::Accepted
         } else if epochs >= self.least {
@@ -133,10 +133,10 @@ mod tests {
     #[test]
     fn too_few_epochs_scale_the_score() {
         let of = Convergence::of(96).expect("a point");
-        assert_eq!(of.judge(14.0), Verdict::Accepted);
+        assert_eq!(of.compare(14.0), Verdict::Accepted);
         assert!(
-            matches!(of.judge(13.6), Verdict::Scaled(by) if (by - of.mean / 13.6).abs() < 1e-9)
+            matches!(of.compare(13.6), Verdict::Scaled(by) if (by - of.mean / 13.6).abs() < 1e-9)
         );
-        assert_eq!(of.judge(13.0), Verdict::TooFast);
+        assert_eq!(of.compare(13.0), Verdict::TooFast);
     }
 }

@@ -126,7 +126,7 @@ fn scored(runs: &[RunLog]) -> Scored {
     };
     let (minutes, epochs) = (olympic(|run| run.minutes), olympic(|run| run.epochs));
     let reference = Convergence::of(runs[0].global_batch);
-    let verdict = reference.map(|reference| (reference, reference.judge(epochs)));
+    let verdict = reference.map(|reference| (reference, reference.compare(epochs)));
     Scored::Olympic { minutes, epochs, verdict }
 }
 

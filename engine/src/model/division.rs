@@ -52,7 +52,7 @@ impl Division {
             ranks,
             passes,
             images: images / passes,
-            group: Group::alone(),
+            group: Group::single(),
             local_ranks: 1,
             images_per_group,
             on_cpu,
@@ -63,10 +63,10 @@ impl Division {
     /// One process, one pass.
     pub(super) fn whole() -> Self {
         Self {
-            ranks: Ranks::ALONE,
+            ranks: Ranks::SINGLE,
             passes: 1,
             images: 0,
-            group: Group::alone(),
+            group: Group::single(),
             local_ranks: 1,
             images_per_group: 1,
             on_cpu: true,
@@ -75,8 +75,8 @@ impl Division {
     }
 
     /// The division of a run with one process.
-    pub fn alone(train: &Train, target: &Target) -> Self {
-        match Self::new(train, target, Ranks::ALONE) {
+    pub fn single(train: &Train, target: &Target) -> Self {
+        match Self::new(train, target, Ranks::SINGLE) {
             Ok(division) => division,
             Err(_) => unreachable!("a batch consists of whole groups and micro-steps"),
         }
@@ -86,7 +86,7 @@ impl Division {
     pub fn in_passes(train: &Train, target: &Target, passes: usize) -> Option<Self> {
         let divides = passes > 0 && train.batch_size.is_multiple_of(passes);
         let images = divides.then(|| train.batch_size / passes)?;
-        Some(Self { passes, images, ..Self::alone(train, target) })
+        Some(Self { passes, images, ..Self::single(train, target) })
     }
 
     /// The same steps with the all-reduces of devices, even with one rank: its steps then contain
@@ -97,7 +97,7 @@ impl Division {
 
     /// The same steps, all passes run by one process.
     pub fn gathered(&self) -> Self {
-        let (ranks, group) = (Ranks::ALONE, Group::alone());
+        let (ranks, group) = (Ranks::SINGLE, Group::single());
         Self { ranks, passes: self.parts(), group, reduces_alone: false, ..self.clone() }
     }
 
@@ -186,21 +186,21 @@ mod tests {
         assert_eq!((cpu.passes, cpu.images, cpu.own(), cpu.divisor()), (2, 2, 2..4, 8));
         let device = of(&train, &Target::Gpu(Gpu::a100()), 1, 4).expect("a group a micro-step");
         assert_eq!((device.passes, device.images, device.divisor()), (2, 2, 2));
-        let alone = Division::alone(&train, &Target::Gpu(Gpu::a100()));
+        let alone = Division::single(&train, &Target::Gpu(Gpu::a100()));
         assert_eq!((alone.passes, alone.images, alone.updating()), (2, 8, MicroStep::Last));
     }
 
     #[test]
     fn single_device_rank_reduces_if_requested() {
         let train = train(4, 2, 1);
-        let device = Division::alone(&train, &Target::Gpu(Gpu::a100()));
+        let device = Division::single(&train, &Target::Gpu(Gpu::a100()));
         assert!(!device.reduces_on_device() && !device.is_weighted());
         let device = device.reducing();
         assert!(device.reduces_on_device() && device.is_weighted());
         assert_eq!((device.updating(), device.divisor()), (MicroStep::Whole, 1));
         assert_eq!([device.weight(4, 4), device.weight(1, 1)], [1.0, 1.0]);
         assert!(!device.gathered().reduces_on_device());
-        let cpu = Division::alone(&train, &Target::Cpu).reducing();
+        let cpu = Division::single(&train, &Target::Cpu).reducing();
         assert!(!cpu.reduces_on_device() && cpu.parts() == 2);
     }
 

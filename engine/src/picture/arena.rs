@@ -29,7 +29,7 @@ pub fn plan_picture(title: &str, prepared: &Prepared) -> String {
     let lanes = TOP + ARENA + PARTS + 62.0;
     let height = lanes + streams * LANE + (streams - 1.0) * LANE_GAP + 44.0;
     let launches = schedule.launches().len();
-    let (fullest, live) = fullest_launch(plan, launches);
+    let (fullest, live) = peak_launch(plan, launches);
     let share = 100.0 * live as f64 / plan.arena_bytes().max(1) as f64;
     let summary = format!(
         "Arena of {}; {} without sharing memory. {share:.0} % of it is live at the peak.",
@@ -54,7 +54,7 @@ pub fn plan_picture(title: &str, prepared: &Prepared) -> String {
     let scale = Scale { launches: launches.max(1), bytes: plan.arena_bytes().max(1) };
     draw_arena(&mut canvas, prepared, &scale);
     let from_left = scale.x(fullest) < WIDTH / 2.0;
-    draw_fullest(&mut canvas, &scale, fullest, live, from_left);
+    draw_peak(&mut canvas, &scale, fullest, live, from_left);
     draw_parts(&mut canvas, prepared, &scale);
     draw_streams(&mut canvas, prepared, &scale, lanes);
     canvas.finish()
@@ -84,7 +84,7 @@ impl Scale {
 }
 
 /// The launch with peak memory, and the live bytes.
-fn fullest_launch(plan: &Plan, launches: usize) -> (usize, usize) {
+fn peak_launch(plan: &Plan, launches: usize) -> (usize, usize) {
     let mut live = vec![0; launches.max(1)];
     for block in plan.blocks() {
         block.alive(launches).for_each(|launch| live[launch] += block.bytes);
@@ -159,7 +159,7 @@ fn tick_label(bytes: usize) -> String {
 }
 
 /// Marks the launch with peak memory.
-fn draw_fullest(canvas: &mut Canvas, scale: &Scale, launch: usize, live: usize, to_right: bool) {
+fn draw_peak(canvas: &mut Canvas, scale: &Scale, launch: usize, live: usize, to_right: bool) {
     let x = (scale.x(launch) + scale.x(launch + 1)) / 2.0;
     let dashes = "stroke-dasharray=\"4 3\"";
     canvas.path_with(&format!("M{x:.2} {:.1}V{:.1}", TOP - 8.0, TOP + ARENA), INK, 1.2, dashes);

@@ -45,7 +45,7 @@ pub fn local(path: &Path) -> Result<PathBuf, EngineError> {
 ///
 /// # Errors
 /// As for [`local`].
-pub(crate) fn beside(path: &Path) -> Result<PathBuf, EngineError> {
+pub(crate) fn sibling(path: &Path) -> Result<PathBuf, EngineError> {
     match local(path) {
         Err(EngineError::Usage(_)) if is_remote(path) => Ok(path.to_path_buf()),
         found => found,

@@ -64,7 +64,7 @@ impl Executor {
                 let there = arena.bytes();
                 check_fit(prepared.plan.arena_bytes().saturating_sub(there), &prepared)?;
                 let executor = CpuExecutor::in_arena(prepared, state.host_mut(), &arena)?;
-                let executor = executor.taking(state.products());
+                let executor = executor.taking(state.gemm_settings());
                 Ok(Executor::Cpu(Box::new(executor)))
             }
         }
@@ -107,10 +107,10 @@ impl Executor {
             Executor::Device(executor) => {
                 match inputs {
                     Inputs::Slot { slot, keep } => {
-                        executor.bring_inputs(0, slot.memory().pinned())?;
+                        executor.upload_inputs(0, slot.memory().pinned())?;
                         keep.map_or(Ok(()), |memory| executor.keep_inputs(0, memory))?;
                     }
-                    Inputs::Kept(memory) => executor.bring_kept_inputs(0, memory)?,
+                    Inputs::Kept(memory) => executor.copy_kept_inputs(0, memory)?,
                 }
                 let step = executor.submit(0)?;
                 executor.until_done(step)?;

@@ -11,7 +11,7 @@ use crate::config::Config;
 use device::{Device, DevicePtr, Target};
 use graph::exec::device::Prepared;
 use kernels::CpuPrecision;
-use kernels::isa::{Products, has_bf16};
+use kernels::isa::{GemmSettings, has_bf16};
 
 use crate::error::EngineError;
 use crate::progress::counted;
@@ -28,7 +28,7 @@ pub use state::ModelState;
 ///
 /// # Errors
 /// [`EngineError::Usage`] if the config requires an instruction set that the processor lacks.
-pub fn products(config: &Config) -> Result<Products, EngineError> {
+pub fn gemm_settings(config: &Config) -> Result<GemmSettings, EngineError> {
     let bf16 = config.train.cpu_precision == CpuPrecision::Bf16;
     if bf16 && !has_bf16() {
         return Err(EngineError::Usage(
@@ -37,7 +37,7 @@ pub fn products(config: &Config) -> Result<Products, EngineError> {
                 .into(),
         ));
     }
-    Ok(Products { bf16, winograd: config.train.winograd })
+    Ok(GemmSettings { bf16, winograd: config.train.winograd })
 }
 
 /// The CPU or device that runs the programs.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use device::{Device, Precision};
 use graph::exec::device::SharedArena;
 use graph::{CpuArena, DeviceState, Program, StateSet};
-use kernels::isa::Products;
+use kernels::isa::GemmSettings;
 
 use crate::error::EngineError;
 use crate::model::{MASTER, RING, RING_STEP};
@@ -25,12 +25,12 @@ pub struct ModelState {
     arena: Option<Arc<SharedArena>>,
     /// The same for programs on the CPU.
     cpu_arena: CpuArena,
-    products: Products,
+    products: GemmSettings,
 }
 
 impl ModelState {
     /// State on the host. Its programs run GEMMs and convolutions with the settings `products`.
-    pub fn host(set: StateSet, products: Products) -> Self {
+    pub fn host(set: StateSet, products: GemmSettings) -> Self {
         let cpu_arena = CpuArena::default();
         Self { host: set, memory: None, arena: None, cpu_arena, products }
     }
@@ -50,7 +50,7 @@ impl ModelState {
         let values = of_device(&host, programs);
         let memory = DeviceState::in_precision(precision, device, programs, &[RING], &values)?;
         let memory = Some(Arc::new(memory));
-        let (cpu_arena, products) = (CpuArena::default(), Products::PLAIN);
+        let (cpu_arena, products) = (CpuArena::default(), GemmSettings::PLAIN);
         Ok(Self { host, memory, arena: None, cpu_arena, products })
     }
 
@@ -77,7 +77,7 @@ impl ModelState {
     }
 
     /// How the CPU computes GEMMs.
-    pub fn products(&self) -> Products {
+    pub fn gemm_settings(&self) -> GemmSettings {
         self.products
     }
 

@@ -22,8 +22,8 @@ pub struct Team {
 
 impl Team {
     /// A run with one process.
-    pub fn alone() -> Self {
-        Self::new(Group::alone())
+    pub fn single() -> Self {
+        Self::new(Group::single())
     }
 
     /// One of several ranks.
@@ -134,8 +134,8 @@ impl Team {
     }
 
     /// Records progress of this rank's current work.
-    pub fn go_on(&self) {
-        self.advance.go_on();
+    pub fn record_progress(&self) {
+        self.advance.record_progress();
     }
 
     /// Calls `end` with a message once this rank has made no progress for `limit`.

@@ -42,7 +42,7 @@ impl Advance {
     }
 
     /// The current operation has made progress.
-    pub(super) fn go_on(&self) {
+    pub(super) fn record_progress(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).since = Instant::now();
     }
 

@@ -82,7 +82,7 @@ impl Feed {
         let (order, order_ahead) = (order(config, data)?, Arc::new(order(config, data)?));
         let threads = match backend {
             Backend::Cpu => THREADS_BESIDE_CPU,
-            Backend::Device(_) => threads_beside_device(own_cores(division.local_ranks)),
+            Backend::Device(_) => decoding_threads(own_cores(division.local_ranks)),
         };
         let layout = Arc::new(step_layout(&further_arrays(config), division, data.slot_shape())?);
         let mut feed = Self {
@@ -238,7 +238,7 @@ fn order(config: &Config, data: &DataSet) -> Result<Order, EngineError> {
 }
 
 /// Decoding threads of a rank with `cores` cores.
-fn threads_beside_device(cores: usize) -> usize {
+fn decoding_threads(cores: usize) -> usize {
     cores.saturating_sub(RESERVED_CORES).clamp(1, MAX_THREADS)
 }
 
@@ -284,13 +284,13 @@ pub(crate) fn fill_rows(
 
 #[cfg(test)]
 mod tests {
-    use super::threads_beside_device;
+    use super::decoding_threads;
 
     /// A rank with 12 cores once got one thread under a launcher that bound it to them.
     #[test]
     fn rank_decodes_on_most_of_its_cores() {
         for (cores, threads) in [(1, 1), (2, 1), (6, 4), (12, 8), (96, 8)] {
-            assert_eq!(threads_beside_device(cores), threads, "{cores} cores");
+            assert_eq!(decoding_threads(cores), threads, "{cores} cores");
         }
     }
 }

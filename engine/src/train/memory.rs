@@ -238,7 +238,7 @@ mod tests {
         let set = ["train.batch_size=8", "train.images_per_group=4"];
         let (_folder, config, data) = micro(Split::Train, &set);
         let (backend, evaluations) = (&Backend::Cpu, DetectionMemory::default());
-        let division = &Division::alone(&config.train, &Target::Cpu);
+        let division = &Division::single(&config.train, &Target::Cpu);
         let run = Counted { config: &config, data: &data, backend, division, evaluations };
         let bytes = |batch: usize, group: usize| {
             let bytes = run.bytes_with(|train| {

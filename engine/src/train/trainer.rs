@@ -27,7 +27,7 @@ use crate::model::{
     step_layout,
 };
 use crate::names::matches;
-use crate::runtime::{Backend, ModelState, products};
+use crate::runtime::{Backend, ModelState, gemm_settings};
 use crate::weights::{LoadReport, initial_state, start_averages};
 
 /// Runs training steps.
@@ -76,7 +76,7 @@ impl Trainer {
     /// A config that describes no valid program, weights that cannot be loaded, or a device that
     /// fails or has too little memory.
     pub fn new(config: &Config, data: &DataSet, backend: &Backend) -> Result<Self, EngineError> {
-        let division = Division::alone(&config.train, &backend.target(config));
+        let division = Division::single(&config.train, &backend.target(config));
         Self::of_rank(config, data, backend, division, Arc::default())
     }
 
@@ -449,7 +449,7 @@ impl Planned {
         let Counted { config, data, backend, division, evaluations } = run;
         let arena = arena_bytes(&programs).max(evaluations.arena_bytes);
         let Backend::Device(device) = backend else {
-            let mut state = ModelState::host(state, products(config)?);
+            let mut state = ModelState::host(state, gemm_settings(config)?);
             state.cpu_arena().reserve(arena)?;
             let asked = &config.train;
             let steps = CpuSteps::new(programs, shapes, losses, division, asked, &mut state)?;

@@ -162,7 +162,7 @@ impl ValidationLoss {
             let read = |name: &&str| Ok(executor.read(name)?.as_f32()[0]);
             let losses = self.losses.iter().map(read).collect::<Result<_, EngineError>>()?;
             batches.push((positions.len(), losses));
-            team.go_on();
+            team.record_progress();
         }
         Ok(batches)
     }

@@ -24,7 +24,7 @@ pub(super) enum Phase {
     /// A thread of this rank scores it.
     Scoring(Scoring),
     /// It is recorded, but the other ranks do not have its result yet.
-    Verdict(Judgement),
+    Verdict(EvaluationOutcome),
 }
 
 /// An evaluation that is being scored.
@@ -41,7 +41,7 @@ pub(super) struct Scoring {
 
 /// An evaluation and its result.
 #[derive(Debug)]
-pub(super) struct Judgement {
+pub(super) struct EvaluationOutcome {
     pub(super) step: u64,
     /// The state after that step, on rank 0, if the run continues.
     pub(super) state: Option<Arc<StateSet>>,

@@ -8,7 +8,7 @@ use bytemuck::{cast_slice, cast_slice_mut};
 use device::Target;
 use kernels::DType;
 use kernels::cpu::{CpuArgs, HostTensor, TensorMut, TensorRef};
-use kernels::isa::Products;
+use kernels::isa::GemmSettings;
 
 use super::arena::{Arena, CpuArena, Piece};
 use super::device::Prepared;
@@ -29,7 +29,7 @@ pub struct CpuExecutor {
     bindings: Vec<Binding>,
     seconds: Vec<f64>,
     runs: u64,
-    products: Products,
+    products: GemmSettings,
 }
 
 /// The tensors of one launch, resolved once.
@@ -138,13 +138,13 @@ impl CpuExecutor {
             bindings,
             seconds,
             runs: 0,
-            products: Products::PLAIN,
+            products: GemmSettings::PLAIN,
         })
     }
 
-    /// The same with other GEMM settings than [`Products::PLAIN`].
+    /// The same with other GEMM settings than [`GemmSettings::PLAIN`].
     #[must_use]
-    pub fn taking(self, products: Products) -> Self {
+    pub fn taking(self, products: GemmSettings) -> Self {
         Self { products, ..self }
     }
 

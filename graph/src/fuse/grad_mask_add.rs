@@ -3,13 +3,13 @@
 
 use kernels::ops::relu_mask::ReluMask;
 use kernels::ops::sum::Sum;
-use kernels::{Finish, Fusion};
+use kernels::{Fusion, GradEpilogue};
 
 use super::{Uses, count_of, is, rename, sweep};
 use crate::{Program, TensorId};
 
 /// Fuses sums of gradients, then ReLU masks, into the GEMMs that compute the gradients (ops that
-/// have a [`Finish`]).
+/// have a [`GradEpilogue`]).
 ///
 /// If several GEMM results are terms of a sum, each GEMM adds the result of the previous one, and
 /// the last masks. A sum keeps the terms that no GEMM can take: those computed after it, and those
@@ -32,7 +32,7 @@ pub(super) fn add(program: &mut Program, products: bool) {
         let mut left: Vec<TensorId> = vec![];
         for term in terms {
             if let Some(&other) = left.last()
-                && uses.writer(term).is_some_and(|node| is_product(program, node) == products)
+                && uses.writer(term).is_some_and(|node| is_gemm(program, node) == products)
                 && uses.is_only_for(term, sum)
                 && take(program, uses, term, other)
             {
@@ -52,7 +52,7 @@ pub(super) fn add(program: &mut Program, products: bool) {
     });
 }
 
-fn is_product(program: &Program, node: usize) -> bool {
+fn is_gemm(program: &Program, node: usize) -> bool {
     program.nodes[node].op.traits().on_tensor_cores
 }
 
@@ -63,8 +63,8 @@ fn take(program: &mut Program, uses: &Uses, term: TensorId, other: TensorId) -> 
     let fits =
         count.is_none() || uses.writer(other).is_some_and(|node| count_of(program, node) == count);
     match program.nodes[writer].op.traits().finish {
-        Some(finish @ Finish { other: false, mask: false }) if fits => {
-            finish_with(program, writer, Finish { other: true, ..finish }, other)
+        Some(finish @ GradEpilogue { other: false, mask: false }) if fits => {
+            set_epilogue(program, writer, GradEpilogue { other: true, ..finish }, other)
         }
         _ => false,
     }
@@ -79,7 +79,7 @@ fn mask(program: &mut Program) {
             return None;
         }
         let finish = program.nodes[writer].op.traits().finish.filter(|finish| !finish.mask)?;
-        if !finish_with(program, writer, Finish { mask: true, ..finish }, activation) {
+        if !set_epilogue(program, writer, GradEpilogue { mask: true, ..finish }, activation) {
             return None;
         }
         rename(program, uses, gradient, relu);
@@ -88,9 +88,9 @@ fn mask(program: &mut Program) {
 }
 
 /// Gives the op at `node` this epilogue, with `input` as its last tensor; false if unsupported.
-fn finish_with(program: &mut Program, node: usize, finish: Finish, input: TensorId) -> bool {
+fn set_epilogue(program: &mut Program, node: usize, finish: GradEpilogue, input: TensorId) -> bool {
     let node = &mut program.nodes[node];
-    let Some(op) = node.op.fused(Fusion::Finish(finish)) else { return false };
+    let Some(op) = node.op.fused(Fusion::GradEpilogue(finish)) else { return false };
     node.op = op;
     node.inputs.push(input);
     true

@@ -28,8 +28,8 @@ pub fn join_gradients(
     let Some((op, order)) = join(&ops) else { return };
     let uses = Uses::of(program);
     let levels = parts.iter().map(|i| program.nodes[*i].outputs.len()).max().unwrap_or(0);
-    let meetings: Option<Vec<Meeting>> =
-        (0..levels).map(|level| Meeting::of(program, &uses, &parts, level)).collect();
+    let meetings: Option<Vec<JoinedSum>> =
+        (0..levels).map(|level| JoinedSum::of(program, &uses, &parts, level)).collect();
     let Some(meetings) = meetings else { return };
 
     let mut done = others.to_vec();
@@ -51,7 +51,7 @@ pub fn join_gradients(
 }
 
 /// The outputs at one position of the joined nodes, and the tensor that replaces them.
-struct Meeting {
+struct JoinedSum {
     terms: Vec<TensorId>,
     /// The node that adds the terms, if there are several.
     sum: Option<usize>,
@@ -59,7 +59,7 @@ struct Meeting {
     output: TensorId,
 }
 
-impl Meeting {
+impl JoinedSum {
     /// `None` if anything else needs a term, or needs it too early.
     fn of(program: &Program, uses: &Uses, parts: &[usize], level: usize) -> Option<Self> {
         let outputs = parts.iter().map(|i| &program.nodes[*i].outputs);

@@ -7,7 +7,7 @@ use super::Uses;
 use crate::program::TensorKind;
 use crate::{Program, TensorId};
 
-/// Gives each op whose activation masks a gradient (ops that have a [`kernels::Finish`]) an output
+/// Gives each op whose activation masks a gradient (ops that have a [`kernels::GradEpilogue`]) an output
 /// of sign bits (ops with [`Fusion::Signs`]), which the gradients read.
 ///
 /// Runs after [`super::grad_mask_add`]. An activation whose shape has no sign bits is itself the

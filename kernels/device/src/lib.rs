@@ -96,7 +96,7 @@ pub struct Ranks {
 
 impl Ranks {
     /// A single device.
-    pub const ALONE: Self = Self { rank: 0, count: 1 };
+    pub const SINGLE: Self = Self { rank: 0, count: 1 };
 }
 
 /// The priority of a kernel among those that wait for a multiprocessor.

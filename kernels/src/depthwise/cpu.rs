@@ -100,7 +100,7 @@ pub(crate) fn grad_weight_on_cpu(s: &ConvShape, x: &[f32], g: &[f32], dw: &mut [
         let mut sums = vec![[0.0f32; BLOCK]; taps];
         for at in 0..s.images * s.height {
             sums.fill([0.0; BLOCK]);
-            row_products(isa, s, x, g, at, (first, width), &mut sums);
+            accumulate_row(isa, s, x, g, at, (first, width), &mut sums);
             for (total, sum) in total.iter_mut().zip(sums.as_flattened()) {
                 *total += f64::from(*sum);
             }
@@ -113,7 +113,7 @@ pub(crate) fn grad_weight_on_cpu(s: &ConvShape, x: &[f32], g: &[f32], dw: &mut [
 
 wide! {
     /// Accumulates row `at % H` of image `at / H`, for `block.1` channels from `block.0`.
-    fn row_products(
+    fn accumulate_row(
         s: &ConvShape,
         x: &[f32],
         g: &[f32],

@@ -70,12 +70,12 @@ fn forward(
     merged: &ConvShape,
     [x, w]: [&[f32]; 2],
     epilogue: Epilogue<'_>,
-    run: impl FnOnce(&Product<'_>),
+    run: impl FnOnce(&GatherGemm<'_>),
 ) {
     let classes = Class::forward(merged);
     let (filter_len, channels) = (merged.filter_len(), classes[0].channels);
     let weights = Weights::Filters { values: w, filter_len, channels };
-    run(&Product { classes: &classes, x, weights, columns: merged.filters, epilogue });
+    run(&GatherGemm { classes: &classes, x, weights, columns: merged.filters, epilogue });
 }
 
 /// `dx = epilogue(g * w)`, the input gradient of [`conv_forward`]; each filter is multiplied by its
@@ -118,12 +118,12 @@ fn gradients(
     [g, w]: [&[f32]; 2],
     scale: Option<&[f32]>,
     epilogue: Epilogue<'_>,
-    run: impl FnOnce(&Product<'_>),
+    run: impl FnOnce(&GatherGemm<'_>),
 ) {
     let classes = Class::gradients(merged);
     let (filter_len, channels) = (merged.filter_len(), merged.group_channels());
     let weights = Weights::Channels { values: w, filter_len, channels, scale };
-    run(&Product { classes: &classes, x: g, weights, columns: merged.channels, epilogue });
+    run(&GatherGemm { classes: &classes, x: g, weights, columns: merged.channels, epilogue });
 }
 
 /// Elements of workspace that [`conv_forward`] and [`conv_grad_input`] need, for any tile.
@@ -144,7 +144,7 @@ pub(crate) fn gather_workspace_len(shape: &ConvShape) -> usize {
 }
 
 /// A convolution, or its input gradient, with its operands.
-struct Product<'a> {
+struct GatherGemm<'a> {
     classes: &'a [Class],
     x: &'a [f32],
     weights: Weights<'a>,
@@ -152,7 +152,7 @@ struct Product<'a> {
     epilogue: Epilogue<'a>,
 }
 
-impl Product<'_> {
+impl GatherGemm<'_> {
     fn run<T: Tile<MR, NR>, const MR: usize, const NR: usize>(
         &self,
         tile: T,

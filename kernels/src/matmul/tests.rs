@@ -3,7 +3,7 @@
 use super::*;
 use crate::Role;
 use crate::case::uniform;
-use crate::isa::{Isa, Products, has_bf16};
+use crate::isa::{GemmSettings, Isa, has_bf16};
 
 fn values(len: usize, seed: u32) -> Vec<f32> {
     uniform(Role::Activation, &[len], seed, -1.0, 1.0).as_f32().to_vec()
@@ -51,7 +51,7 @@ impl Operands {
     }
 
     /// Calls `f(output position, filter, input element, weight element)` for every multiply-add.
-    fn products(&self, mut f: impl FnMut(usize, usize, usize, usize)) {
+    fn multiply_adds(&self, mut f: impl FnMut(usize, usize, usize, usize)) {
         let s = self.shape;
         for position in 0..s.out_positions() {
             let (q, p) = (position % s.out_width, position / s.out_width % s.out_height);
@@ -97,7 +97,7 @@ impl Operands {
         let zeros = |v: &Vec<f32>| vec![0.0f64; v.len()];
         let (mut y, mut dx, mut dw) = (zeros(&self.g), zeros(&self.x), zeros(&self.w));
         let filters = self.shape.filters;
-        self.products(|position, k, x, w| {
+        self.multiply_adds(|position, k, x, w| {
             let at = |v: &[f32], i: usize| f64::from(round(v[i]));
             let scale = f64::from(self.scale[k]);
             y[position * filters + k] += at(&self.x, x) * at(&self.w, w) * scale;
@@ -109,13 +109,13 @@ impl Operands {
     }
 }
 
-const WINOGRAD: Products = Products { winograd: true, ..Products::PLAIN };
+const WINOGRAD: GemmSettings = GemmSettings { winograd: true, ..GemmSettings::PLAIN };
 
 /// Each case with direct convolution, and with Winograd if it is supported.
-fn ways() -> impl Iterator<Item = (Operands, Products)> {
+fn ways() -> impl Iterator<Item = (Operands, GemmSettings)> {
     shapes().into_iter().flat_map(|case| {
         let tiled = (winograd::workspace_len(&case.shape) > 0).then_some(WINOGRAD);
-        let ways = [Some(Products::PLAIN), tiled].into_iter().flatten();
+        let ways = [Some(GemmSettings::PLAIN), tiled].into_iter().flatten();
         ways.map(move |products| (case.clone(), products)).collect::<Vec<_>>()
     })
 }
@@ -218,7 +218,7 @@ fn bf16_gemm_rounds_only_its_operands() {
         rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a thread pool")
     };
     let (one, five) = (pool(1), pool(5));
-    let in_bf16 = Products { bf16: true, ..Products::PLAIN };
+    let in_bf16 = GemmSettings { bf16: true, ..GemmSettings::PLAIN };
     let round = |v: f32| half::bf16::from_f32(v).to_f32();
     let mut rounded = [0; 3];
     for case in shapes() {
@@ -254,7 +254,7 @@ fn bf16_winograd_rounds_transformed_operands() {
     };
     let (one, five) = (pool(1), pool(5));
     for (case, _) in ways().filter(|(_, products)| products.winograd) {
-        let in_bf16 = Products { bf16: true, ..WINOGRAD };
+        let in_bf16 = GemmSettings { bf16: true, ..WINOGRAD };
         let run = || in_bf16.within(|| case.run());
         let [got, again] = [&one, &five].map(|pool| pool.install(run));
         assert!(got == again && got == for_many(run), "{:?}", case.shape);

@@ -3,17 +3,17 @@
 
 mod boxes;
 mod exchange;
+mod gemm_ops;
 mod losses;
 mod maps;
-mod products;
 mod targets;
 mod update;
 
 pub use boxes::*;
 pub use exchange::*;
+pub use gemm_ops::*;
 pub use losses::*;
 pub use maps::*;
-pub use products::*;
 pub use targets::*;
 pub use update::*;
 
@@ -26,7 +26,7 @@ pub fn cases() -> Vec<OpCase> {
         exchange::cases(),
         losses::cases(),
         maps::cases(),
-        products::cases(),
+        gemm_ops::cases(),
         targets::cases(),
         update::cases(),
     ]
@@ -34,6 +34,6 @@ pub fn cases() -> Vec<OpCase> {
 }
 
 /// The cases of convolutions, linear layers and the ops fused into them.
-pub(crate) fn product_cases() -> Vec<OpCase> {
-    products::cases()
+pub(crate) fn gemm_cases() -> Vec<OpCase> {
+    gemm_ops::cases()
 }

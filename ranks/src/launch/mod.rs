@@ -33,7 +33,7 @@ impl fmt::Display for Launcher {
 
 impl Launcher {
     /// How to run a single process under this launcher, or in a shell with its variables.
-    pub fn to_run_alone(self) -> String {
+    pub fn single_process_hint(self) -> String {
         let own = VARIABLES.iter().find(|of| of.launcher == self && self != Self::Slurm);
         own.map_or(format!("unset {SLURM_STEP}"), |of| {
             format!("unset {} and {}", of.rank, of.ranks)
@@ -108,7 +108,7 @@ type Read<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 impl Launch {
     /// One process.
-    pub fn alone() -> Self {
+    pub fn single() -> Self {
         Self { rank: 0, ranks: 1, local_rank: 0, local_ranks: 1, launcher: Launcher::None }
     }
 
@@ -148,7 +148,7 @@ impl Launch {
                 return Ok(launch);
             }
         }
-        Ok(Self::alone())
+        Ok(Self::single())
     }
 
     /// True if all ranks run on this host.

@@ -82,7 +82,7 @@ fn single_process_needs_no_launcher() {
         "SLURM_PROCID=1 SLURM_NTASKS=8 SLURM_LOCALID=0 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 \
          SLURM_STEP_TASKS_PER_NODE=1(x2) OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1",
     ] {
-        assert_eq!(read(variables), Ok(Launch::alone()), "{variables}");
+        assert_eq!(read(variables), Ok(Launch::single()), "{variables}");
     }
 }
 

@@ -142,7 +142,7 @@ fn ranks_at_different_operations_fail_with_both_names() {
 #[test]
 fn group_of_one_needs_no_peers() {
     let (options, lines) = logged(JoinOptions::default());
-    let group = Group::join(&ranks::Launch::alone(), options).expect("nobody is missing");
+    let group = Group::join(&ranks::Launch::single(), options).expect("nobody is missing");
     assert_eq!(group.gather("x", b"1").expect("alone"), [b"1"]);
     assert_eq!(group.broadcast("x", b"1").expect("alone"), b"1");
     group.agree(&[("seed", "1".into())]).expect("alone");

@@ -3,4 +3,4 @@
 mod common;
 mod faults;
 mod join;
-mod strangers;
+mod unknown_peers;

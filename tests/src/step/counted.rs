@@ -28,7 +28,7 @@ pub struct CountedNode<T> {
 
 /// The GEMMs of one step of a config, on synthetic images of 64x64. `take` takes the device's
 /// counts, launch by launch; `is_of` finds a launch.
-pub fn counted_products<T>(
+pub fn counted_gemms<T>(
     config: &Config,
     device: Arc<dyn Device>,
     take: impl Fn() -> Vec<T>,

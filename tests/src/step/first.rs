@@ -13,17 +13,17 @@ const PROPOSALS: [&str; 3] = ["proposals", "proposal_anchor_idx", "proposal_coun
 
 /// The first step: the same anchors are sampled, the same RoIs from the same proposals, and losses
 /// and gradients equal f32's up to the rounding of fp16.
-pub fn a_step_in_fp16_is_that_of_f32(open: &Open) {
+pub fn fp16_step_matches_f32(open: &Open) {
     first_step(open, &["model.roi.canonical_size=20"], IN_FP16);
 }
 
 /// The first step in fp32, where only the summation order differs.
-pub(super) fn a_step_in_fp32_is_that_of_the_cpu(open: &Open) {
+pub(super) fn fp32_step_matches_cpu(open: &Open) {
     first_step(open, &["model.roi.canonical_size=20", "train.precision=fp32"], IN_FP32);
 }
 
 /// The same for a ResNet, whose convolutions scale by its frozen norms and have strides.
-pub(super) fn a_step_of_a_resnet_in_fp32_is_that_of_the_cpu(open: &Open) {
+pub(super) fn fp32_resnet_step_matches_cpu(open: &Open) {
     let resnet = [
         "model.roi.canonical_size=20",
         "train.precision=fp32",
@@ -39,12 +39,12 @@ pub(super) fn a_step_of_a_resnet_in_fp32_is_that_of_the_cpu(open: &Open) {
 }
 
 /// The first step in tf32.
-pub(super) fn a_step_in_tf32_is_that_of_the_cpu(open: &Open) {
+pub(super) fn tf32_step_matches_cpu(open: &Open) {
     first_step(open, &["model.roi.canonical_size=20", "train.precision=tf32"], IN_TF32);
 }
 
 /// The first step with this norm after the convolutions of pyramid and heads, in fp16 and in fp32.
-pub(super) fn a_step_of_new_heads_is_that_of_f32(open: &Open, norm: &str) {
+pub(super) fn normed_head_step_matches_f32(open: &Open, norm: &str) {
     let heads = new_heads(norm);
     for (precision, bounds) in [("fp16", IN_FP16), ("fp32", NEW_HEADS_IN_FP32)] {
         let precision = format!("train.precision={precision}");
@@ -55,14 +55,14 @@ pub(super) fn a_step_of_new_heads_is_that_of_f32(open: &Open, norm: &str) {
 }
 
 /// The first step of `micro` with `set`, in fp32.
-pub(super) fn a_step_in_fp32_is_that_of_f32(open: &Open, set: &[&str]) {
+pub(super) fn fp32_step_matches_f32(open: &Open, set: &[&str]) {
     let in_fp32 = ["model.roi.canonical_size=20", "train.precision=fp32"];
     first_step(open, &[set, &in_fp32].concat(), NEW_HEADS_IN_FP32);
 }
 
 /// Three steps in fp32 and tf32: losses and the resulting weights equal the CPU's, and the loss
 /// scale is 1.
-pub(super) fn three_steps_in_floats_are_those_of_the_cpu(open: &Open) {
+pub(super) fn three_fp32_and_tf32_steps_match_cpu(open: &Open) {
     for (precision, loss, weight) in [("fp32", 1e-5, 1e-5), ("tf32", 2e-3, 5e-3)] {
         let place = folder();
         let store = images(place.path());
@@ -119,7 +119,7 @@ const IN_TF32: Bounds = Bounds { loss: 1e-3, total: 3e-3, norm: 0.02, apart: 0.1
 
 /// The first step under the rules of MLPerf's reference, whose top-k of proposals keeps some from
 /// each image.
-pub(super) fn a_step_by_mlperfs_rules_is_that_of_f32(open: &Open) {
+pub(super) fn mlperf_step_matches_f32(open: &Open) {
     let rules = [
         "model.roi.canonical_size=20",
         "model.anchors.stride_rule=nominal",
@@ -208,7 +208,7 @@ fn first_step(open: &Open, set: &[&str], bounds: Bounds) {
 }
 
 /// Values after the used part of an input, left by an earlier step, do not affect any result.
-pub(super) fn what_lies_behind_the_counts_changes_nothing(open: &Open) {
+pub(super) fn values_past_counts_do_not_change_step(open: &Open) {
     let place = folder();
     let store = images(place.path());
     let config = micro(&["model.roi.canonical_size=20"]);
@@ -240,7 +240,7 @@ pub(super) fn what_lies_behind_the_counts_changes_nothing(open: &Open) {
 }
 
 /// Two padded shapes alternate and share state and arena: each step matches the CPU.
-pub(super) fn two_shapes_alternate(open: &Open) {
+pub(super) fn two_shapes_can_alternate(open: &Open) {
     let place = folder();
     let store = images(place.path());
     let config = micro(&["solver.learning_rate=0.01"]);

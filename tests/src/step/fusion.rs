@@ -67,7 +67,7 @@ fn kept(device: &OnDevice) -> Vec<(String, HostTensor)> {
 
 /// Each fusion by itself, and all together, give the losses and gradients of the unfused step up to
 /// rounding, and bit-identical results in two execution orders.
-pub(super) fn fusions_change_rounding_alone(open: &Open) {
+pub(super) fn fusions_change_only_rounding(open: &Open) {
     let place = folder();
     let store = images(place.path());
     for set in [&MICRO[..], &RESNET] {
@@ -98,7 +98,7 @@ pub(super) fn fusions_change_rounding_alone(open: &Open) {
 
 /// Sign bits mask exactly like the activations: bit-identical on the backbone, in a mask head with
 /// unused RoIs, and in a transposed convolution's gradient.
-pub(super) fn signs_change_no_bit(open: &Open) {
+pub(super) fn sign_fusion_is_bit_exact(open: &Open) {
     let place = folder();
     let store = images(place.path());
     let mut config = micro(&[&RESNET[..], &MASKS_WITH_SIGNS].concat());

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use device::Device;
 use tempfile::TempDir;
 
-pub use counted::{CountedNode, counted_products};
-pub use first::a_step_in_fp16_is_that_of_f32;
+pub use counted::{CountedNode, counted_gemms};
+pub use first::fp16_step_matches_f32;
 pub use run::{Run, resume, steps};
 
 /// Opens the device. A seed requests an unusual execution order, if the device supports it.
@@ -25,28 +25,28 @@ pub type Check = (&'static str, fn(&Open<'_>));
 
 /// All checks.
 pub const CHECKS: [Check; 22] = [
-    ("first step against f32", a_step_in_fp16_is_that_of_f32),
-    ("first step in fp32", first::a_step_in_fp32_is_that_of_the_cpu),
-    ("first step of a ResNet in fp32", first::a_step_of_a_resnet_in_fp32_is_that_of_the_cpu),
-    ("first step in tf32", first::a_step_in_tf32_is_that_of_the_cpu),
-    ("three steps in fp32 and tf32", first::three_steps_in_floats_are_those_of_the_cpu),
-    ("MLPerf's rules against f32", first::a_step_by_mlperfs_rules_is_that_of_f32),
-    ("bytes behind the counts", first::what_lies_behind_the_counts_changes_nothing),
-    ("two shapes in turn", first::two_shapes_alternate),
-    ("one launch, no wait", training::a_step_is_one_launch_and_no_wait),
-    ("loss scale and overflow", training::the_loss_scale_grows_and_an_overflow_is_skipped),
-    ("resume", training::resuming_is_exact),
-    ("micro-steps", training::two_micro_steps_of_two_are_one_step_of_four),
-    ("micro-steps of a partial batch", training::a_partial_batch_weighs_as_without_micro_steps),
-    ("fusions", fusion::fusions_change_rounding_alone),
-    ("signs", fusion::signs_change_no_bit),
-    ("twenty steps", training::twenty_steps_learn_as_on_the_cpu),
-    ("new heads", training::new_heads_train_as_on_the_cpu),
-    ("cascade", training::a_cascade_trains_as_on_the_cpu),
-    ("keypoints", training::keypoints_train_as_on_the_cpu),
-    ("C4", training::a_c4_model_trains_as_on_the_cpu),
-    ("DC5 and groups", training::a_dc5_resnext_trains_as_on_the_cpu),
-    ("ConvNeXt", training::a_convnext_trains_as_on_the_cpu),
+    ("first step against f32", fp16_step_matches_f32),
+    ("first step in fp32", first::fp32_step_matches_cpu),
+    ("first step of a ResNet in fp32", first::fp32_resnet_step_matches_cpu),
+    ("first step in tf32", first::tf32_step_matches_cpu),
+    ("three steps in fp32 and tf32", first::three_fp32_and_tf32_steps_match_cpu),
+    ("MLPerf's rules against f32", first::mlperf_step_matches_f32),
+    ("bytes behind the counts", first::values_past_counts_do_not_change_step),
+    ("two shapes in turn", first::two_shapes_can_alternate),
+    ("one launch, no wait", training::step_is_one_launch_without_host_sync),
+    ("loss scale and overflow", training::loss_scale_grows_and_overflow_is_skipped),
+    ("resume", training::resume_is_bit_identical),
+    ("micro-steps", training::two_micro_steps_of_two_equal_one_step_of_four),
+    ("micro-steps of a partial batch", training::partial_batch_is_weighted_as_without_micro_steps),
+    ("fusions", fusion::fusions_change_only_rounding),
+    ("signs", fusion::sign_fusion_is_bit_exact),
+    ("twenty steps", training::twenty_steps_learn_as_on_cpu),
+    ("new heads", training::normed_heads_train_as_on_cpu),
+    ("cascade", training::cascade_trains_as_on_cpu),
+    ("keypoints", training::keypoints_train_as_on_cpu),
+    ("C4", training::c4_model_trains_as_on_cpu),
+    ("DC5 and groups", training::dc5_resnext_trains_as_on_cpu),
+    ("ConvNeXt", training::convnext_trains_as_on_cpu),
 ];
 
 fn relative(got: f64, want: f64) -> f64 {

@@ -184,8 +184,7 @@ pub(super) fn inputs_from(
             return Ok(());
         }
         let view = View::of(rows.row_mut("views")?, 0);
-        let partners =
-            store.contents().keypoints.as_ref().expect("drawn with keypoints").mirrored();
+        let partners = store.contents().keypoints.as_ref().expect("drawn with keypoints").flipped();
         let row: &mut [f32] = rows.row_mut("keypoints")?;
         let objects = image.objects.map(|object| store.object(object).keypoints);
         for (row, points) in row.chunks_exact_mut(3 * partners.len()).zip(objects) {

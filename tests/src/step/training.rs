@@ -8,7 +8,7 @@ use engine::runtime::Backend;
 use engine::train::Trainer;
 use sha2::{Digest, Sha256};
 
-use super::first::{a_step_in_fp32_is_that_of_f32, a_step_of_new_heads_is_that_of_f32};
+use super::first::{fp32_step_matches_f32, normed_head_step_matches_f32};
 use super::program::{C4, CASCADE, CONVNEXT, DC5, KEYPOINTS, new_heads};
 use super::run::{Run, resume, steps};
 use super::{Open, relative};
@@ -37,9 +37,9 @@ fn sha256(state: &[(String, Vec<u8>)]) -> String {
 /// With each kind of norm after the convolutions of pyramid and heads, and two convolutions in the
 /// RPN, the first step's losses and gradients equal f32's, twenty steps learn like on the CPU, a
 /// step is one launch, and resuming is exact.
-pub(super) fn new_heads_train_as_on_the_cpu(open: &Open) {
+pub(super) fn normed_heads_train_as_on_cpu(open: &Open) {
     for (norm, steps) in [("frozen_batch_norm", 20), ("frozen_statistics", 5), ("group_norm", 5)] {
-        a_step_of_new_heads_is_that_of_f32(open, norm);
+        normed_head_step_matches_f32(open, norm);
         let set = new_heads(norm);
         let set: Vec<&str> = set.iter().map(String::as_str).collect();
         learn_as_on_the_cpu(&set, open);
@@ -50,7 +50,7 @@ pub(super) fn new_heads_train_as_on_the_cpu(open: &Open) {
 
 /// The same with the three box heads of a cascade, with and without masks. The first step is
 /// compared in fp32: in fp16 an RoI may be on the other side of a stage's IoU threshold.
-pub(super) fn a_cascade_trains_as_on_the_cpu(open: &Open) {
+pub(super) fn cascade_trains_as_on_cpu(open: &Open) {
     learn_as_on_the_cpu(&CASCADE, open);
     for (kind, steps) in [("model.kind=mask_rcnn", 20), ("model.kind=faster_rcnn", 5)] {
         trains(&[&CASCADE[..], &[kind]].concat(), steps, open);
@@ -58,35 +58,35 @@ pub(super) fn a_cascade_trains_as_on_the_cpu(open: &Open) {
 }
 
 /// The same with keypoints instead of masks.
-pub(super) fn keypoints_train_as_on_the_cpu(open: &Open) {
+pub(super) fn keypoints_train_as_on_cpu(open: &Open) {
     learn_as_on_the_cpu(&KEYPOINTS, open);
     trains(&KEYPOINTS, 20, open);
 }
 
 /// The same for a model without a pyramid, whose backbone's last stage runs on RoIs.
-pub(super) fn a_c4_model_trains_as_on_the_cpu(open: &Open) {
+pub(super) fn c4_model_trains_as_on_cpu(open: &Open) {
     trains(&C4, 20, open);
 }
 
 /// The same for a ResNeXt without a pyramid, with dilation in its last stage.
-pub(super) fn a_dc5_resnext_trains_as_on_the_cpu(open: &Open) {
+pub(super) fn dc5_resnext_trains_as_on_cpu(open: &Open) {
     trains(&DC5, 20, open);
 }
 
 /// The same for a ConvNeXt, with the same branches dropped by stochastic depth.
-pub(super) fn a_convnext_trains_as_on_the_cpu(open: &Open) {
+pub(super) fn convnext_trains_as_on_cpu(open: &Open) {
     trains(&CONVNEXT, 20, open);
 }
 
 /// The first step equals the CPU's, a step is one launch, and resuming is exact.
 fn trains(set: &[&str], count: u64, open: &Open) {
-    a_step_in_fp32_is_that_of_f32(open, set);
+    fp32_step_matches_f32(open, set);
     launch_once(set, count, open);
     resume_exactly(set, open);
 }
 
 /// Twenty steps reduce the loss like on the CPU, and repeating them on the device is bit-identical.
-pub(super) fn twenty_steps_learn_as_on_the_cpu(open: &Open) {
+pub(super) fn twenty_steps_learn_as_on_cpu(open: &Open) {
     learn_as_on_the_cpu(&[], open);
 }
 
@@ -126,7 +126,7 @@ fn learn_as_on_the_cpu(set: &[&str], open: &Open) {
 }
 
 /// Over 50 steps: one graph launch and one copy each, and the host never waits for the device.
-pub(super) fn a_step_is_one_launch_and_no_wait(open: &Open) {
+pub(super) fn step_is_one_launch_without_host_sync(open: &Open) {
     launch_once(&[], 50, open);
 }
 
@@ -150,7 +150,7 @@ fn launch_once(set: &[&str], count: u64, open: &Open) {
 
 /// The loss scale doubles after clean steps; a step whose gradients overflow leaves the weights and
 /// their momentum bit-identical, and halves the scale.
-pub(super) fn the_loss_scale_grows_and_an_overflow_is_skipped(open: &Open) {
+pub(super) fn loss_scale_grows_and_overflow_is_skipped(open: &Open) {
     let scaled = |initial: &str| {
         let initial = format!("solver.initial_loss_scale={initial}");
         let interval = "solver.loss_scale_growth_interval=3";
@@ -176,7 +176,7 @@ pub(super) fn the_loss_scale_grows_and_an_overflow_is_skipped(open: &Open) {
 }
 
 /// A run that was saved and resumed is bit-identical to an uninterrupted one.
-pub(super) fn resuming_is_exact(open: &Open) {
+pub(super) fn resume_is_bit_identical(open: &Open) {
     resume_exactly(&[], open);
 }
 
@@ -195,13 +195,13 @@ fn resume_exactly(set: &[&str], open: &Open) {
 }
 
 /// Four images in two micro-steps of two give the same update as four at once.
-pub(super) fn two_micro_steps_of_two_are_one_step_of_four(open: &Open) {
+pub(super) fn two_micro_steps_of_two_equal_one_step_of_four(open: &Open) {
     micro_steps_are_one_step(&["train.images_per_group=2"], 3, open);
 }
 
 /// The last batch of six images has two: one micro-step is full and the other empty. The last of
 /// seven has three, and a group is half full.
-pub(super) fn a_partial_batch_weighs_as_without_micro_steps(open: &Open) {
+pub(super) fn partial_batch_is_weighted_as_without_micro_steps(open: &Open) {
     for (images, group) in [(6, 1), (6, 2), (7, 2)] {
         let images = format!("data.synthetic.train_images={images}");
         let group = format!("train.images_per_group={group}");

@@ -147,11 +147,11 @@ impl Place {
 
     /// Runs a command that must succeed, and returns its output.
     pub(crate) fn good(&self, arguments: &str) -> String {
-        self.told(arguments, &[]).out
+        self.prints(arguments, &[]).out
     }
 
     /// Runs a command that must succeed and print each of `words` to standard error.
-    pub(crate) fn told(&self, arguments: &str, words: &[&str]) -> Said {
+    pub(crate) fn prints(&self, arguments: &str, words: &[&str]) -> Said {
         let said = self.run(arguments);
         assert_eq!(said.code, 0, "onegraph {arguments}\n{}", said.err);
         assert_has(&said.err, words);

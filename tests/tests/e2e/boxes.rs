@@ -3,7 +3,7 @@
 use crate::common::{BAD_CONFIG, BAD_DATA, Place, files, stores};
 
 /// A synthetic set whose annotations have no segmentation: none at all, or an empty list.
-fn boxes_alone() -> Place {
+fn box_only_set() -> Place {
     let place = Place::new();
     place.shapes(12, "set");
     let mut file = place.json("set/annotations.json");
@@ -20,7 +20,7 @@ fn boxes_alone() -> Place {
 
 #[test]
 fn box_only_data_trains_faster_rcnn() {
-    let place = boxes_alone();
+    let place = box_only_set();
     let files = files("set/images", "boxes.json");
     let three = "--set model.kind=faster_rcnn --set train.steps=3";
     place.good(&format!("train micro {three} {files}"));
@@ -40,7 +40,7 @@ fn box_only_data_trains_faster_rcnn() {
 /// Without `--boxes` nothing would be left of them: this is reported, with the fix.
 #[test]
 fn box_only_data_is_rejected_for_masks() {
-    let place = boxes_alone();
+    let place = box_only_set();
     let words = ["boxes.json", "none of its", "faster_rcnn", "--boxes"];
     let prep = "prep --images set/images --annotations boxes.json --out store";
     place.bad(prep, BAD_DATA, &words);

@@ -20,7 +20,7 @@ fn frozen_parameters_are_unchanged_without_state() {
     let place = Place::new();
     let few =
         "--set train.checkpoint_every_steps=1 --set train.keep_checkpoints=9 --set train.steps=4";
-    place.told(
+    place.prints(
         &micro(&format!("{few} {FROZEN}")),
         &["model.freeze keeps parameters at random weights"],
     );
@@ -132,7 +132,7 @@ fn images_of_rare_classes_are_repeated() {
 #[test]
 fn small_data_set_is_repeated_to_fill_epoch() {
     let place = Place::new();
-    place.told(
+    place.prints(
         &micro("--set data.min_epoch_images=40 --set train.epochs=1"),
         &["an epoch has 40 images, of 16: each comes 2.5 times"],
     );

@@ -29,7 +29,7 @@ fn replaced_image_rebuilds_store() {
     let files = common::files("a/images", "a/annotations.json");
     let run = |name: &str| {
         let run = format!("--set train.steps=1 --set train.run_dir={name}");
-        place.told(&format!("train micro {files} --set eval.draw_images=0 {run}"), &[]).err
+        place.prints(&format!("train micro {files} --set eval.draw_images=0 {run}"), &[]).err
     };
     assert!(run("first").contains("making the store"));
     let again = run("second");
@@ -117,10 +117,10 @@ fn edited_annotation_file_is_a_new_data_set() {
     let train = common::micro(&format!("{data} --set train.steps=1"));
     let mut annotations = place.json("set/annotations.json");
     place.write("a.json", annotations.to_string());
-    place.told(&train, &["6 images, 4 classes"]);
+    place.prints(&train, &["6 images, 4 classes"]);
     annotations["images"].as_array_mut().expect("a list").truncate(4);
     place.write("a.json", annotations.to_string());
-    place.told(&train, &["4 images, 4 classes"]);
+    place.prints(&train, &["4 images, 4 classes"]);
     assert_eq!(place.names("runs/data").len(), 2);
 }
 
@@ -132,7 +132,7 @@ fn folder_is_stored_by_detected_format() {
     place.shapes(2, "drawn");
     std::fs::remove_dir_all(place.join("drawn/store")).expect("a store");
     let taken = |arguments: &str| {
-        let said = place.told(&format!("prep {arguments}"), &[]);
+        let said = place.prints(&format!("prep {arguments}"), &[]);
         let line = said.err.lines().find(|line| line.starts_with("taking ")).map(str::to_string);
         line.unwrap_or_else(|| panic!("{}", said.err))
     };
@@ -153,7 +153,7 @@ fn folder_is_stored_by_detected_format() {
     let one = "--set train.batch_size=1 --set train.images_per_group=1 --set train.steps=1 \
                --set solver.warmup_steps=0";
     let data = format!("{} {one}", common::stores("yolo.store", "yolo.store"));
-    place.told(&common::micro(&data), &["1 class"]);
+    place.prints(&common::micro(&data), &["1 class"]);
 
     for option in ["--from yolo", "--split train"] {
         let images = "--images drawn/images --annotations drawn/annotations.json";
@@ -183,7 +183,7 @@ fn doubtful_data_is_reported_on_every_run() {
     let run =
         common::micro(&format!("--set data.synthetic=none {train} {val} --set train.steps=1"));
     for dropped in ["dropped      1 annotations", ": 1 annotations were dropped"] {
-        let said = place.told(&run, &[dropped]);
+        let said = place.prints(&run, &[dropped]);
         let words = "no object to evaluate on, so every score will be undefined (-1)";
         let told = said.err.find(words).expect("it is told");
         assert!(told < said.err.find("iter 1/1").expect("a step"), "before training");

@@ -116,7 +116,7 @@ fn earlier_runs_resume_bit_identically() {
         let before = format!("{made} steps, 4 classes\nwritten by {writer}");
         assert!(inspected().contains(&before), "{}", inspected());
         let resume = format!("train --resume runs/{run} --device cpu --set train.steps={until}");
-        let said = place.told(&resume, &[]);
+        let said = place.prints(&resume, &[]);
         let warned = said.err.matches("train.tuning").count();
         assert_eq!(warned, usize::from(folder == "80c2d0ae"), "{}", said.err);
         assert_eq!(digest(&place.state(&format!("runs/{run}"), until)), state, "{run}");

@@ -111,7 +111,7 @@ fn model(place: &Place) -> Tensors {
 
 fn begun(place: &Place, init: &str, words: &[&str]) {
     let next = format!("--set train.steps=1 --set train.name=next {init}");
-    place.told(&micro(&next), words);
+    place.prints(&micro(&next), words);
 }
 
 #[test]
@@ -188,8 +188,8 @@ fn class_rows_are_kept_by_name_only_if_requested() {
     begun(&place, "--init nameless.safetensors", &[order, " 0 initialised"]);
     let config = format!("--weights nameless.safetensors --config {CHECKPOINT}/config.toml");
     let order = "the weights name no classes; taken in the data's order: 4 classes: 1 ";
-    place.told(&format!("eval {config}"), &[order]);
+    place.prints(&format!("eval {config}"), &[order]);
     let images = "runs/data/micro/val-8x64-seed0/images";
     let numbered = "the weights name none of their 4 classes: they are numbered";
-    place.told(&format!("predict {config} --out p {images}"), &[numbered]);
+    place.prints(&format!("predict {config} --out p {images}"), &[numbered]);
 }

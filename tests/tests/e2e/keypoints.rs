@@ -11,7 +11,7 @@ const VAL: &str = "runs/data/micro/val-8x64-seed0";
 fn keypoints_are_trained_evaluated_and_predicted() {
     let place = Place::new();
     let set = "--set train.steps=40 --set model.detections.score_threshold=0.01";
-    place.told(&micro(&format!("{KEYPOINTS} {set}")), &["keypoints AP"]);
+    place.prints(&micro(&format!("{KEYPOINTS} {set}")), &["keypoints AP"]);
     let report = place.report("micro");
     assert!(report["keypoints"]["AP"].as_f64().is_some_and(|ap| ap >= 0.0), "{report}");
     assert!(report["segm"].is_null() && report["keypoints"]["APs"].is_null(), "{report}");

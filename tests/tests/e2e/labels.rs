@@ -151,7 +151,7 @@ fn head_with_91_outputs_is_rejected_for_other_categories() {
     let zero = prepared("zero", zero);
     for (data, why) in [(handbag, coco), (zero, "has 4 whose ids are not among 1 to 90")] {
         place.bad(&format!("{eval} {data}"), BAD_CONFIG, &["90 classes and do not say which", why]);
-        let said = place.told(&format!("{start} {data}"), &[]);
+        let said = place.prints(&format!("{start} {data}"), &[]);
         for told in anew.into_iter().chain([why]) {
             assert!(said.err.contains(told), "`{told}` is not in\n{}", said.err);
         }
@@ -178,7 +178,7 @@ fn weights_file_contains_its_classes() {
 
     std::fs::copy(place.join(MODEL), place.join("bare.safetensors")).expect("a copy");
     let predict = "--min-score 0 set/images/000000000001.jpg";
-    place.told(
+    place.prints(
         &format!("predict --weights bare.safetensors --config sparse.toml --out a {predict}"),
         &["4 classes: 1 ", "(id 27)"],
     );

@@ -219,7 +219,7 @@ fn more_classes_than_data_are_rejected_or_reported() {
     let idle = "--set train.patience=1 --set solver.milestones=[5] \
                 --set solver.lars.trust_coefficient=0.5";
     let train = "train micro --set model.num_classes=9 --set train.steps=2";
-    let said = place.told(&format!("{train} {idle} --set train.tuning=h100.json"), &[]);
+    let said = place.prints(&format!("{train} {idle} --set train.tuning=h100.json"), &[]);
     let removed = "warning: train.tuning (--set) is not read: ";
     assert_eq!(said.err.matches(removed).count(), 1, "{}", said.err);
     let log = place.text("runs/micro/log.txt");

@@ -103,8 +103,8 @@ fn check(place: &Place, module: &str, words: &[&str]) -> Option<(String, bool)> 
 #[test]
 fn shortened_timed_run_lacks_only_accuracy() {
     let place = place();
-    let said =
-        place.told(RUN, &["model.fpn.channels is 8, in the reference 256", "Data Representation:"]);
+    let said = place
+        .prints(RUN, &["model.fpn.channels is 8, in the reference 256", "Data Representation:"]);
     assert_has(&said.out, &["aborted", "2 epochs  48 images"]);
     let events = events(&place.text(&log("out", 0)));
     let order = [
@@ -135,7 +135,7 @@ fn shortened_timed_run_lacks_only_accuracy() {
     assert_eq!(epochs, [Some(1), Some(2)]);
     assert_eq!(events.last().expect("events").2["status"], "aborted");
 
-    assert_lacks_accuracy_alone(&place, "out", 0);
+    assert_lacks_only_accuracy(&place, "out", 0);
     assert_has(&said.out, &["unverified: these results are not verified"]);
 
     // The submission's script repeats the run.
@@ -173,7 +173,7 @@ fn assert_is_a_log(place: &Place, out: &str, run: usize) {
 
 /// A run's log and system description pass the official checkers; also for the closed division,
 /// except for the accuracy.
-fn assert_lacks_accuracy_alone(place: &Place, out: &str, run: usize) {
+fn assert_lacks_only_accuracy(place: &Place, out: &str, run: usize) {
     assert_is_a_log(place, out, run);
     let log = log(out, run);
     // The closed division's rules on the same log.
@@ -194,7 +194,7 @@ fn assert_lacks_accuracy_alone(place: &Place, out: &str, run: usize) {
 fn timed_runs_that_reach_targets_are_scored() {
     let place = place();
     let run = format!("{RUN} --runs 3 --set train.target_box=0 --set train.target_mask=0");
-    let said = place.told(&run, &[]);
+    let said = place.prints(&run, &[]);
     assert_eq!(said.out.matches("success").count(), 3, "{}", said.out);
     assert_has(&said.out, &["olympic mean of 1 of 3 runs"]);
     let seeds = (0..3).map(|i| {
@@ -213,7 +213,7 @@ fn timed_runs_that_reach_targets_are_scored() {
     // Rejected before runs that do not exist yet.
     place.bad(&format!("{run} --first 2"), BAD_CONFIG, &["result_2.txt", "another --first"]);
     assert!(!place.join("out/runs/result_3").exists());
-    place.told(&run.replace("--runs 3", "--runs 2 --first 3"), &[]);
+    place.prints(&run.replace("--runs 3", "--runs 2 --first 3"), &[]);
     let events = events(&place.text(&log("out", 3)));
     assert_eq!(events[at(&events, "seed")].1, 10, "as if all had been made at once");
     assert_tree_is_accepted(&place);
@@ -374,7 +374,7 @@ fn timed_run_works_on_two_hosts() {
     // Runs of a tiny model end before the reference's first epoch with that score.
     assert_eq!(scored.code, 1, "{}", scored.err);
     assert_has(&scored.err, &["no score: the runs converge faster"]);
-    assert_lacks_accuracy_alone(&place, "submission", 1);
+    assert_lacks_only_accuracy(&place, "submission", 1);
 }
 
 /// Starts a command through mpirun.sh as two ranks on each of two hosts.

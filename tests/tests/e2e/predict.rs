@@ -39,7 +39,7 @@ fn unreadable_image_is_reported_and_others_are_predicted() {
     place.write("in/sub/clip.png", b"GIF89a\x01\0\x01\0");
     place.write("in/notes.txt", "");
     place.write("in/a\x1b[2J\n\u{202e}.jpg", "no picture");
-    let said = place.told("predict --run runs/micro --out in/out --min-score 0 in", &[]);
+    let said = place.prints("predict --run runs/micro --out in/out --min-score 0 in", &[]);
     let unsupported = "in/sub/clip.png is GIF; onegraph reads JPEG, PNG, BMP, TIFF and WebP";
     // A file name cannot send control sequences to the terminal.
     let escaped = r"skipped: in/a\u{1b}[2J\n\u{202e}.jpg is neither";
@@ -83,7 +83,7 @@ fn numeric_file_names_are_image_ids() {
         copy(&place, image, &format!("in/{name}"));
     }
     place.write("in/285.png", "no picture");
-    let said = place.told("predict --run runs/micro --out p --min-score 0 nosuch.jpg in", &[]);
+    let said = place.prints("predict --run runs/micro --out p --min-score 0 nosuch.jpg in", &[]);
     let expected = [("in/139.jpg", 139), ("in/285.jpg", 285), ("in/street.jfif", 286)];
     assert_eq!(ids(&place, "p"), expected.map(|(name, id)| (name.into(), id)).into());
     assert_has(
@@ -96,7 +96,7 @@ fn numeric_file_names_are_image_ids() {
     place.bad(strict, BAD_CONFIG, &["nosuch.jpg does not exist"]);
 
     let set = "--set model.detections.score_threshold=0.2";
-    place.told(
+    place.prints(
         &format!("predict --run runs/micro --out p --min-score 0.1 {set} in"),
         &["from a score of 0.2 on: --min-score 0.1 draws"],
     );

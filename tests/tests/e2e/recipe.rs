@@ -6,8 +6,8 @@ use crate::common::{BAD_CONFIG, Place, as_count, assert_has, micro, renumber, st
 const LEARNS: &str = "--set train.steps=150 --set solver.learning_rate=0.04 --set data.empty=keep";
 
 /// The messages of a successful run.
-fn told(place: &Place, arguments: &str) -> String {
-    place.told(arguments, &[]).err
+fn prints(place: &Place, arguments: &str) -> String {
+    place.prints(arguments, &[]).err
 }
 
 /// micro has 16 images in batches of 2: 8 steps per epoch.
@@ -15,7 +15,7 @@ fn told(place: &Place, arguments: &str) -> String {
 fn run_in_epochs_matches_run_in_steps() {
     let place = Place::new();
     let epochs = micro("--set train.epochs=0.5 --set solver.warmup_epochs=0.25");
-    place.told(&epochs, &["0.5 epochs = 4 steps of 8, warm-up of 2 (0.2 epochs)"]);
+    place.prints(&epochs, &["0.5 epochs = 4 steps of 8, warm-up of 2 (0.2 epochs)"]);
     let config = place.text("runs/micro/config.toml");
     for line in ["steps = 4", "epochs = 0.5", "warmup_steps = 2", "warmup_epochs = 0.25"] {
         assert!(config.lines().any(|found| found == line), "{line}: {config}");
@@ -23,7 +23,7 @@ fn run_in_epochs_matches_run_in_steps() {
     place.good(&micro("--set train.steps=4 --set solver.warmup_steps=2 --set train.name=steps"));
     assert!(place.state("runs/micro", 4) == place.state("runs/steps", 4), "other weights");
     place.good("train --resume runs/micro --set train.epochs=0.75");
-    place.told(
+    place.prints(
         "train --resume runs/steps --set train.epochs=0.75",
         &["changed since the checkpoint: train.steps: 4 -> 6"],
     );
@@ -40,7 +40,7 @@ fn held_out_images_are_not_trained() {
     let files = "--set data.synthetic=none --set train.steps=2 --set data.train_images=set/images \
                  --set data.train_annotations=set/annotations.json --set solver.warmup_steps=0";
     let split = format!("{files} --set data.val_fraction=0.3");
-    let err = told(&place, &micro(&split));
+    let err = prints(&place, &micro(&split));
     let report = place.report("micro");
     let [train, val] = ["train", "val"].map(|set| report["data"][set].clone());
     let count = |set: &serde_json::Value| as_count(&set["images"]);
@@ -71,7 +71,7 @@ fn finetune_starts_from_run_and_scores_initial_weights() {
     place.write("own.toml", format!("{model}[solver]{recipe}images_per_group = 2\n"));
     place.bad("train own.toml --init .", 1, &["no last_checkpoint"]);
     let err = place
-        .told(
+        .prints(
             "train own.toml --set train.epochs=2 --init runs/micro --finetune",
             &["so all rows are kept: 4 classes"],
         )
@@ -99,7 +99,10 @@ fn run_without_validation_data_is_not_evaluated() {
         "--set data.synthetic=none --set data.train_store=set/store --set eval.draw_images=1";
     let run = format!("train micro {data} --set train.eval_every_steps=2");
     let err = place
-        .told(&format!("{run} --set train.steps=4"), &["no validation data, so nothing is scored"])
+        .prints(
+            &format!("{run} --set train.steps=4"),
+            &["no validation data, so nothing is scored"],
+        )
         .err;
     assert_eq!(err.matches("evaluated in").count(), 0, "{err}");
     let report = place.report("micro");
@@ -169,7 +172,7 @@ fn class_selection_equals_data_with_only_those_classes() {
     let classes = place.json("some.json")["categories"].clone();
     let name = |at: usize| classes[at]["name"].as_str().expect("a name");
     let listed = format!("--set data.classes=[\"{}\",\"{}\"]", name(1), name(0));
-    let err = told(&place, &run("list", "set/store", &listed));
+    let err = prints(&place, &run("list", "set/store", &listed));
     let objects = |file: &str| place.json(file)["annotations"].as_array().expect("a list").len();
     let (all, some) = (objects("set/annotations.json"), objects("some.json"));
     let said = format!("2 of 4 classes (data.classes), {} objects of others", all - some);
@@ -203,7 +206,7 @@ fn run_on_two_data_sets_resumes_bit_identically() {
     let sets = "train = [{ store = \"set/store\" }, { images = \"more/images\", annotations = \
                 \"more.json\" }]\nval = [{ store = \"set/store\" }]\n";
     place.write("two.toml", format!("{own}{sets}"));
-    place.told(
+    place.prints(
         "train two.toml --set train.steps=3",
         &["4 classes in 2 sets", "set 1: set/store, 7 images", "set 2: runs/data/more-"],
     );
@@ -223,7 +226,7 @@ fn run_on_two_data_sets_resumes_bit_identically() {
     place.bad(&other, BAD_CONFIG, &["training data", &said, "--override"]);
     let split = "--set data.val=[] --set data.val_fraction=0.3 --set train.name=split";
     let split = format!("train two.toml --set train.steps=1 --set solver.warmup_steps=0 {split}");
-    assert_eq!(told(&place, &split).matches("4 classes in 2 sets").count(), 1);
+    assert_eq!(prints(&place, &split).matches("4 classes in 2 sets").count(), 1);
     let data = &place.report("split")["data"];
     let [train, val] = ["train", "val"].map(|set| as_count(&data[set]["images"]));
     assert_eq!((train + val, val > 0), (13, true));

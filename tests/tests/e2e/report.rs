@@ -203,7 +203,7 @@ fn accuracies_and_statistics_are_recorded_if_requested() {
 fn system_metrics_are_recorded() {
     let place = Place::new();
     let steps = "--set train.steps=5 --set train.log_every_steps=2 --device cpu";
-    let said = place.told(&micro(steps), &[]);
+    let said = place.prints(&micro(steps), &[]);
     assert_eq!(said.err.matches(" s after the start of the command").count(), 1, "{}", said.err);
     let mut steps = place.records("runs/micro");
     steps.retain(|record| record["loss"].is_f64());

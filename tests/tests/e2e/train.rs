@@ -70,7 +70,7 @@ fn run_starts_from_configured_weights() {
     let begin = |key: &str, file: &str, name: &str| {
         let next = "--set train.steps=1 --set solver.learning_rate=1e-30";
         let begun = micro(&format!("{next} --set model.{key}={file} --set train.name={name}"));
-        place.told(&begun, &[]).err
+        place.prints(&begun, &[]).err
     };
     let said = begin("weights", &first, "again");
     let is_same = place.bytes(&model("again", 1)) == place.bytes(&first);

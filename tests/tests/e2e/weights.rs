@@ -27,11 +27,11 @@ fn eval_rejects_other_model_and_prints_evaluated_weights() {
         ("--set eval.train_set=true", ", the training images (eval.train_set=true)\n"),
     ] {
         let words = [told, "parameters loaded, 0 initialised, 0 missing"];
-        let said = place.told(&format!("eval --run runs/micro {set}"), &words);
+        let said = place.prints(&format!("eval --run runs/micro {set}"), &words);
         assert_eq!(said.err.contains("training images"), set.contains("train_set"), "{}", said.err);
         assert_eq!(said.err.contains("changed"), !set.is_empty(), "{}", said.err);
     }
-    place.told(
+    place.prints(
         &format!("predict --run runs/micro --out p {images}"),
         &["parameters loaded, 0 initialised, 0 missing"],
     );
@@ -46,7 +46,7 @@ fn eval_reports_keys_changed_since_training() {
     let images = "runs/data/micro/val-8x64-seed0/images";
     for command in ["eval --run runs/micro", &format!("predict --run runs/micro --out p {images}")]
     {
-        let said = place.told(&format!("{command} {set}"), &[]);
+        let said = place.prints(&format!("{command} {set}"), &[]);
         let told = said.err.lines().filter(|l| l.starts_with("changed since training: "));
         let told: Vec<&str> = told.map(|line| &line["changed since training: ".len()..]).collect();
         assert_eq!(
@@ -68,7 +68,7 @@ fn untrained_weights_without_detections_are_reported() {
     place.good(&format!("train quickstart {small} --set solver.learning_rate=1e6"));
     let predict = "predict --out p runs/data/shapes/val-2x128-seed0/images";
     for command in ["eval", predict] {
-        place.told(
+        place.prints(
             &format!("{command} --run runs/quickstart"),
             &["warning: nothing was found, as the model", "not finite: `rpn."],
         );
@@ -92,7 +92,7 @@ fn run_starts_from_model_or_backbone() {
         ("weights", &format!("{wide} --allow-partial"), "0 missing, 6 mismatched"),
         ("backbone.weights", wide, "0 missing, 0 mismatched; 0 tensors unexpected"),
     ] {
-        place.told(&from(key, more), &[told]);
+        place.prints(&from(key, more), &[told]);
     }
     // The log lists every name, the terminal only the first.
     let start = from("backbone.weights", "");

@@ -79,7 +79,7 @@ pub(crate) fn limit_faults(file: &File) -> Vec<String> {
 
 /// Sentences of comments and documents that begin with one of [`OPENINGS`] or contain one of
 /// [`TERMS`]. Headings, names in backticks and fenced blocks are not sentences.
-pub(crate) fn sentence_faults(file: &File) -> Vec<String> {
+pub(crate) fn prose_faults(file: &File) -> Vec<String> {
     let is_document = file.path.ends_with(".md");
     let mut faults = Vec::new();
     let mut is_fenced = false;

@@ -19,7 +19,7 @@ use crate::toolkit::Toolkit;
 /// MMAs of a k-block of 32 values, by a kernel's name. Four warps compute a tile of 128x128 or
 /// 64x64 by `HMMA` of 16x8x16; a warpgroup computes 128 rows, or 64 of a low tile, by `HGMMA` of 64
 /// rows, all columns, and 16 values.
-fn products(kernel: &str) -> usize {
+fn mmas(kernel: &str) -> usize {
     match kernel.rsplit('_').next() {
         Some("large") => 64,
         Some("tall" | "deep" | "wide" | "narrow") => 4,
@@ -146,7 +146,7 @@ fn main_loop(code: &Code) -> Option<MainLoop> {
     let set =
         body.iter().filter(is_product).flat_map(|(_, c)| [field(*c, 46, 3), field(*c, 49, 3)]);
     let set = set.filter(|board| *board < 6).fold(0, |all, board| all | 1 << board);
-    let blocks = (body.iter().filter(is_product).count() / products(code.name)).max(1) as f64;
+    let blocks = (body.iter().filter(is_product).count() / mmas(code.name)).max(1) as f64;
     let stalls: u64 = body.iter().map(|(_, control)| field(*control, 41, 4)).sum();
     let waits = body.iter().filter(|(_, control)| field(*control, 52, 6) & set != 0).count();
     Some(MainLoop {

@@ -16,7 +16,7 @@ mod tensor;
 use std::cell::RefCell;
 
 use super::errors::{INVALID_VALUE, NOT_INITIALIZED, Outcome, is_sticky, misuse};
-use super::plant;
+use super::injection;
 use super::report;
 use super::state::lock;
 
@@ -84,9 +84,9 @@ use api;
 
 /// Performs a call: its error code.
 fn call(function: &str, body: impl FnOnce() -> Outcome) -> i32 {
-    let outcome = match plant::of_call(function) {
+    let outcome = match injection::of_call(function) {
         Some(code) => {
-            plant_in_context(code);
+            inject_into_context(code);
             Err(code.into())
         }
         None if ALWAYS.contains(&function) || lock().is_initialized => body(),
@@ -104,7 +104,7 @@ fn call(function: &str, body: impl FnOnce() -> Outcome) -> i32 {
 }
 
 /// Makes later calls fail too, if the error is sticky.
-fn plant_in_context(code: i32) {
+fn inject_into_context(code: i32) {
     if is_sticky(code)
         && let Ok(context) = lock().context()
     {

@@ -1,6 +1,6 @@
 //! Hopper instructions, and mbarriers.
 
-use super::super::hopper::{Bulk, Hopper, Left, Mbarrier, Phase, Product};
+use super::super::hopper::{Bulk, Hopper, Left, Mbarrier, Phase, Wgmma};
 use super::super::lex::Number;
 use super::super::parse::{Class, Operand};
 use super::super::program::{Op, Place, Reg};
@@ -66,9 +66,7 @@ impl Decoder<'_> {
                 Operand::Number(Number::Integer(count @ 0..=7)) => Hopper::Wait(*count as u32),
                 other => return wrong(other),
             },
-            ("wgmma", _, [d, a, b, adds, rest @ ..]) => {
-                self.product(form, [d, a, b, adds], rest)?
-            }
+            ("wgmma", _, [d, a, b, adds, rest @ ..]) => self.wgmma(form, [d, a, b, adds], rest)?,
             ("setmaxnreg", "inc.sync.aligned.u32" | "dec.sync.aligned.u32", [count]) => {
                 let range = MIN_REGISTERS..=MAX_REGISTERS;
                 match count {
@@ -113,7 +111,7 @@ impl Decoder<'_> {
     }
 
     /// `wgmma.mma_async` with 16-bit operands.
-    fn product(&mut self, form: &str, of: [&Operand; 4], rest: &[Operand]) -> Decoded<Hopper> {
+    fn wgmma(&mut self, form: &str, of: [&Operand; 4], rest: &[Operand]) -> Decoded<Hopper> {
         let shape = form.strip_prefix("mma_async.sync.aligned.m64n");
         let Some((columns, kind)) = shape.and_then(|shape| shape.split_once('k')) else {
             return unknown();
@@ -149,7 +147,7 @@ impl Decoder<'_> {
             (Left::Descriptor(_), [a, b]) => [either(a, [0, 1])?, either(b, [0, 1])?],
             _ => return unknown(),
         };
-        Ok(Hopper::Product(Product {
+        Ok(Hopper::Wgmma(Wgmma {
             columns,
             is_brain,
             has_half_sums,
@@ -317,9 +315,9 @@ impl Decoder<'_> {
     }
 
     /// Numbers of the wgmma registers in the list.
-    pub(super) fn watched(&self, list: &[u32], of_products: &[bool]) -> Box<[Reg]> {
+    pub(super) fn watched(&self, list: &[u32], held_by_wgmma: &[bool]) -> Box<[Reg]> {
         let is_one = |register: &&u32| {
-            of_products[**register as usize]
+            held_by_wgmma[**register as usize]
                 && self.flow.registers[**register as usize] == Class::Word
         };
         list.iter().filter(is_one).map(|register| self.places.of[*register as usize]).collect()

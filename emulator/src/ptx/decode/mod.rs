@@ -11,7 +11,7 @@ use super::flow::Flow;
 use super::lex::Number;
 use super::parse::{Class, Instruction, Operand, Space, VARIABLE};
 use super::program::{Address, CONSTANT, Op, Program, Reg, Special, Step};
-use super::registers::{Places, assign, of_products, visit};
+use super::registers::{Places, assign, held_by_wgmma, visit};
 use crate::lanes::{self, Constants};
 
 /// The program of a kernel. `variables` are the addresses of the module's variables.
@@ -26,7 +26,7 @@ pub(super) fn program(
     if !lanes::is_supported() {
         return Err("this processor has no AVX2, FMA and F16C".into());
     }
-    let (places, of_products) = (assign(flow), of_products(flow));
+    let (places, held_by_wgmma) = (assign(flow), held_by_wgmma(flow));
     let mut decoder = Decoder {
         flow,
         variables,
@@ -46,10 +46,10 @@ pub(super) fn program(
             decoder.program.is_partial |= hopper.is_partial();
             decoder.program.is_async |= hopper.is_async();
         }
-        if !of_products.is_empty() && !matches!(&op, Op::Hopper(_)) {
+        if !held_by_wgmma.is_empty() && !matches!(&op, Op::Hopper(_)) {
             let mut touched = Vec::new();
             visit(instruction, |register, _| touched.push(register));
-            let watched = decoder.watched(&touched, &of_products);
+            let watched = decoder.watched(&touched, &held_by_wgmma);
             if !watched.is_empty() {
                 op = Op::Watched(Box::new((op, watched)));
             }

@@ -346,7 +346,7 @@ fn timed_run(
     };
     let observer: Arc<Mutex<dyn Observer>> = match &timer {
         Some(timer) => timer.clone(),
-        None => Arc::new(Mutex::new(Nobody)),
+        None => Arc::new(Mutex::new(NullObserver)),
     };
     let options = rank.options(run, (backend, team), stop);
     let options = SessionOptions { observer: Some(observer), ..options };
@@ -358,9 +358,9 @@ fn timed_run(
 
 /// Stopwatches of the ranks that write no log.
 #[derive(Debug)]
-struct Nobody;
+struct NullObserver;
 
-impl Observer for Nobody {
+impl Observer for NullObserver {
     fn see(&mut self, _: &Event<'_>) -> Result<(), EngineError> {
         Ok(())
     }

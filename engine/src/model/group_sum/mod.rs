@@ -148,7 +148,7 @@ impl Op for SumGroups {
         let Some((held, stacks)) = args.updates.split_last_mut() else { panic!("{SUM}: held") };
         held.i32()[0] = 0;
         if self.ranks > 1 {
-            self.sum_over_ranks(rows, stacks, &mut args.outputs);
+            self.all_reduce_groups(rows, stacks, &mut args.outputs);
             return;
         }
         let additions = fold(&self.pieces_of(0));
@@ -163,7 +163,7 @@ impl Op for SumGroups {
 }
 
 impl SumGroups {
-    fn sum_over_ranks(
+    fn all_reduce_groups(
         &self,
         rows: usize,
         stacks: &mut [TensorMut<'_>],

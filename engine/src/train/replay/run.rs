@@ -8,7 +8,7 @@ use device::{Device, Precision, Target};
 use graph::exec::device::Prepared;
 use graph::finite::FirstNonFinite;
 use graph::{CpuArena, CpuExecutor, DeviceExecutor, GraphError};
-use kernels::isa::Products;
+use kernels::isa::GemmSettings;
 
 use super::{Finding, Replay};
 use crate::error::EngineError;
@@ -16,7 +16,7 @@ use crate::model::{
     BuiltProgram, Division, ModelSpec, Part, further_arrays, is_transient, step_layout,
     weighted_training_program,
 };
-use crate::runtime::{Backend, ModelState, products};
+use crate::runtime::{Backend, ModelState, gemm_settings};
 use crate::train::memory::{arena_bytes, prepare};
 use crate::weights::zeros;
 
@@ -51,7 +51,7 @@ impl Replay {
         let names = built[0].losses.clone();
         let step = Step { built, names, layout: &layout, batches: &batches };
         let losses = match backend {
-            Backend::Cpu => step.on_cpu(&state, products(&self.config)?, &mut look)?,
+            Backend::Cpu => step.on_cpu(&state, gemm_settings(&self.config)?, &mut look)?,
             Backend::Device(device) => {
                 step.on_device(&state, device, &backend.target(&self.config), &mut look)?
             }
@@ -107,7 +107,7 @@ impl Step<'_> {
     fn on_cpu(
         mut self,
         state: &graph::StateSet,
-        products: Products,
+        products: GemmSettings,
         look: &mut FirstNonFinite,
     ) -> Result<Losses, EngineError> {
         let mut state = state.clone();
@@ -153,7 +153,7 @@ impl Step<'_> {
             let program = self.program_of(micro);
             let mut pinned = device.pinned_buffer(bytes.len()).map_err(GraphError::from)?;
             pinned.as_mut().copy_from_slice(bytes);
-            executor.bring_inputs(program, &pinned)?;
+            executor.upload_inputs(program, &pinned)?;
             let step = executor.submit_watched(program, look)?;
             executor.until_done(step)?;
             let read =

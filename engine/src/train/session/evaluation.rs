@@ -23,7 +23,7 @@ use crate::train::options::{Outcome, SessionOptions};
 use crate::train::report::State;
 use crate::train::resume::Recorded;
 use crate::train::scores::{Scores, Wait};
-use crate::train::verdict::{Judgement, Phase, Scoring, Verdict};
+use crate::train::verdict::{EvaluationOutcome, Phase, Scoring, Verdict};
 use crate::weights::are_scored;
 
 impl Session {
@@ -148,7 +148,7 @@ impl Session {
         }
         let goes_on = state.is_some() && verdict.outcome().is_none();
         let evaluation = Box::new(evaluation);
-        self.phase = Phase::Verdict(Judgement { step, state, evaluation, verdict });
+        self.phase = Phase::Verdict(EvaluationOutcome { step, state, evaluation, verdict });
         if goes_on { self.begin_report(State::Training) } else { Ok(()) }
     }
 
@@ -161,7 +161,7 @@ impl Session {
 
     /// Waits for the pending evaluation, if there is one, and broadcasts its result. All ranks call
     /// this after the same step.
-    pub(super) fn settle(&mut self) -> Result<Option<Judgement>, EngineError> {
+    pub(super) fn settle(&mut self) -> Result<Option<EvaluationOutcome>, EngineError> {
         self.record_scores()?;
         let (step, ours) = match std::mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Idle => return Ok(None),
@@ -174,7 +174,7 @@ impl Session {
             known.ok_or_else(|| unreachable!("the first rank has recorded it"))
         })?;
         let evaluation = Box::new(Evaluation::none());
-        let theirs = Judgement { step, state: None, evaluation, verdict };
+        let theirs = EvaluationOutcome { step, state: None, evaluation, verdict };
         Ok(Some(ours.unwrap_or(theirs)))
     }
 

@@ -26,7 +26,7 @@ use super::resume::Recorded;
 use super::trainer::Trainer;
 use super::usage::{Usage, seconds_since_start};
 use super::validation::ValidationLoss;
-use super::verdict::{Judgement, Phase};
+use super::verdict::{EvaluationOutcome, Phase};
 use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::evaluate::{Evaluation, EvaluationSet, Evaluator, ImageDetections};
@@ -74,7 +74,7 @@ enum End {
     /// By a signal.
     Interrupted,
     /// By the result of an evaluation; the state is the evaluated step's.
-    Verdict(Outcome, Judgement),
+    Verdict(Outcome, EvaluationOutcome),
 }
 
 impl Session {

@@ -42,7 +42,7 @@ impl CpuSteps {
     ) -> Result<Self, EngineError> {
         let arena = state.cpu_arena().clone();
         let input_bytes = programs.iter().map(Prepared::input_bytes).sum();
-        let products = state.products();
+        let products = state.gemm_settings();
         let state = state.host_mut();
         let plan = |prepared| Ok(CpuExecutor::in_arena(prepared, state, &arena)?.taking(products));
         let executors = programs.into_iter().map(plan).collect::<Result<_, EngineError>>()?;

@@ -98,7 +98,7 @@ impl Steps for DeviceSteps {
     ) -> Result<Option<Batch>, EngineError> {
         let executor = &mut self.executor;
         let program = self.shapes[batch.shape].of(batch.last);
-        executor.bring_inputs(program, batch.slot.memory().pinned())?;
+        executor.upload_inputs(program, batch.slot.memory().pinned())?;
         let before = executor.submitted();
         submit(executor, program)?;
         let step = before.wrapping_add(1);
@@ -113,7 +113,7 @@ impl Steps for DeviceSteps {
 
     fn warm_up(&mut self, slot: &Slot) -> Result<(), EngineError> {
         for program in 0..self.executor.programs().len() {
-            self.executor.bring_inputs(program, slot.memory().pinned())?;
+            self.executor.upload_inputs(program, slot.memory().pinned())?;
             let step = self.executor.submit(program)?;
             self.executor.until_done(step)?;
             self.measured = self.measured.wrapping_add(1);

@@ -60,18 +60,18 @@ impl DeviceExecutor {
     ///
     /// # Errors
     /// Device errors.
-    pub fn bring_inputs(&mut self, program: usize, from: &PinnedBuffer) -> Result<(), GraphError> {
+    pub fn upload_inputs(&mut self, program: usize, from: &PinnedBuffer) -> Result<(), GraphError> {
         self.fill_buffer(program, |device, copies, buffer, bytes| {
             device.upload_from(copies, buffer, from, bytes)
         })
     }
 
-    /// Like [`Self::bring_inputs`], from device memory that [`Self::keep_inputs`] has filled for
+    /// Like [`Self::upload_inputs`], from device memory that [`Self::keep_inputs`] has filled for
     /// the same program.
     ///
     /// # Errors
     /// Device errors.
-    pub fn bring_kept_inputs(&mut self, program: usize, from: DevicePtr) -> Result<(), GraphError> {
+    pub fn copy_kept_inputs(&mut self, program: usize, from: DevicePtr) -> Result<(), GraphError> {
         self.fill_buffer(program, |device, copies, to, bytes| {
             device.copy(copies, &DeviceCopy { to, from, bytes })
         })
@@ -118,7 +118,7 @@ impl DeviceExecutor {
             return Ok(());
         }
         let Some(staging) = self.staging.take() else { panic!("a step without inputs") };
-        let brought = self.bring_inputs(program, &staging[self.submitted as usize % 2]);
+        let brought = self.upload_inputs(program, &staging[self.submitted as usize % 2]);
         self.staging = Some(staging);
         self.brought = None;
         brought

@@ -209,7 +209,7 @@ impl DeviceExecutor {
     }
 
     /// Submits the next step as one graph launch, after its inputs were provided by
-    /// [`Self::bring_inputs`], or by [`Self::write_input`], whose copy starts here. Returns the
+    /// [`Self::upload_inputs`], or by [`Self::write_input`], whose copy starts here. Returns the
     /// step number, from 1, for [`Self::until_done`].
     ///
     /// # Errors

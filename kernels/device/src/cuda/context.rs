@@ -302,7 +302,7 @@ fn check_capability(ordinal: usize, name: &str, found: Capability) -> Result<(),
 mod tests {
     use super::*;
 
-    fn sentence(result: Result<(), DeviceError>) -> String {
+    fn message(result: Result<(), DeviceError>) -> String {
         let Err(DeviceError::Absent(sentence)) = result else { panic!("{result:?}") };
         assert!(sentence.ends_with("or use --device cpu"), "{sentence}");
         sentence
@@ -312,7 +312,7 @@ mod tests {
     fn driver_older_than_535_is_rejected() {
         assert_eq!(check_version(12020), Ok(()));
         assert_eq!(check_version(13000), Ok(()));
-        let said = sentence(check_version(12010));
+        let said = message(check_version(12010));
         assert!(
             said.starts_with("the NVIDIA driver is for CUDA 12.1, and 12.2 is needed"),
             "{said}"
@@ -322,9 +322,9 @@ mod tests {
     #[test]
     fn missing_gpu_is_rejected() {
         assert_eq!(check_ordinal(1, 2), Ok(()));
-        assert!(sentence(check_ordinal(0, 0)).starts_with("the NVIDIA driver finds no GPU; "));
-        assert!(sentence(check_ordinal(1, 1)).starts_with("there is no GPU 1, only GPU 0; "));
-        assert!(sentence(check_ordinal(8, 8)).starts_with("there is no GPU 8, only 0 to 7; "));
+        assert!(message(check_ordinal(0, 0)).starts_with("the NVIDIA driver finds no GPU; "));
+        assert!(message(check_ordinal(1, 1)).starts_with("there is no GPU 1, only GPU 0; "));
+        assert!(message(check_ordinal(8, 8)).starts_with("there is no GPU 8, only 0 to 7; "));
     }
 
     #[test]
@@ -334,7 +334,7 @@ mod tests {
         };
         assert_eq!(check(0, "A100", 8, 0), Ok(()));
         assert_eq!(check(0, "H200", 9, 0), Ok(()));
-        let said = sentence(check(2, "V100", 7, 5));
+        let said = message(check(2, "V100", 7, 5));
         assert!(said.starts_with("GPU 2 (V100) has compute capability 7.5, and 8.0 "), "{said}");
     }
 }

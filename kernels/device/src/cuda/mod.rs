@@ -357,7 +357,7 @@ impl Device for CudaDevice {
     }
 
     fn ranks(&self) -> Ranks {
-        self.group.get().map_or(Ranks::ALONE, |group| group.ranks)
+        self.group.get().map_or(Ranks::SINGLE, |group| group.ranks)
     }
 
     fn all_reduce(&self, stream: Stream, sum: &AllReduce) -> Result<(), DeviceError> {

@@ -77,7 +77,8 @@ impl Kernels {
         let threads = thread::available_parallelism().map_or(1, NonZero::get).min(MAX_THREADS);
         let share = missing.len().div_ceil(threads).max(1);
         thread::scope(|scope| {
-            let load = |part: &[Member]| part.iter().map(|m| self.told(*m)).collect::<Vec<_>>();
+            let load =
+                |part: &[Member]| part.iter().map(|m| self.load_result(*m)).collect::<Vec<_>>();
             let parts: Vec<_> =
                 missing.chunks(share).map(|part| scope.spawn(move || load(part))).collect();
             parts.into_iter().flat_map(|part| part.join().unwrap_or_default()).collect()
@@ -98,7 +99,7 @@ impl Kernels {
         source.kernels.iter().all(|kernel| loaded.contains_key(kernel.name.as_str()))
     }
 
-    fn told(&self, member: Member) -> ModuleLoad {
+    fn load_result(&self, member: Member) -> ModuleLoad {
         let path = member.1.path.clone();
         match self.load(member) {
             Ok(remarks) => ModuleLoad { path, result: Ok(()), remarks },

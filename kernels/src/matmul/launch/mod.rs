@@ -3,22 +3,22 @@
 //! All of them are one of three passes over a [`ConvShape`], the same as on the CPU: a linear layer
 //! is a 1x1 convolution of images of one pixel, a transposed convolution the input gradient of a
 //! convolution. [`variants`] lists the kernels for each pass; [`plan`] chooses one, and the number
-//! of splits of its reduction, by the least [`cost`]. The kernels are in `ops/products/conv2d/*.cu`
+//! of splits of its reduction, by the least [`cost`]. The kernels are in `ops/gemm_ops/conv2d/*.cu`
 //! and `cuda/gemm/*.cuh`.
 
 mod cost;
+mod gemm;
 mod groups;
 mod padded;
 mod plan;
-mod product;
 mod variants;
 
 use device::{Access, Arg, Buffer, Gpu, Launch, LaunchArgs, StructArg};
 
 use super::ConvShape;
 use crate::{DType, Role};
+use gemm::GemmLaunch;
 use plan::Plan;
-use product::Product;
 pub(crate) use variants::{DEPTH, Tile, gemm_kernels, tile_of};
 use variants::{
     FORWARD, MASKED, NEAREST, PROJECTED, Problem, RPN_HEAD, RPN_HEAD_SMALL, STEM, Variant,
@@ -152,7 +152,7 @@ fn unsplit(gpu: &Gpu, table: &'static [Variant], rows: usize, added: &[&ConvShap
     let k_blocks = |s: &&ConvShape| (s.kernel_h * s.kernel_w * s.channels).div_ceil(DEPTH);
     let (s, k_blocks) = (added[0], added.iter().map(k_blocks).sum());
     let problem = Problem { extents: [rows, s.filters], classes: 1, k_blocks, aligned: true };
-    let product = Product { table, problem, len: rows * s.filters, most_splits: 1 };
+    let product = GemmLaunch { table, problem, len: rows * s.filters, most_splits: 1 };
     product.chosen(gpu).0
 }
 

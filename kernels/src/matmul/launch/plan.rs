@@ -3,8 +3,8 @@
 use device::{Access, Arg, Gpu, Launch, Precision, Workspace};
 
 use super::CHUNK;
+use super::gemm::GemmLaunch;
 use super::padded::is_padded;
-use super::product::Product;
 use super::variants::{
     DEPTH, FORWARD_GROUPED, GRAD_INPUT, GRAD_INPUT_GROUPED, GRAD_INPUT_PADDED, GRAD_WEIGHT,
     GRAD_WEIGHT_BIAS, GRAD_WEIGHT_BIAS_PADDED, GRAD_WEIGHT_GROUPED, GRAD_WEIGHT_PADDED, MAX_TAPS,
@@ -25,7 +25,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    fn new(gpu: &Gpu, product: &Product) -> Self {
+    fn new(gpu: &Gpu, product: &GemmLaunch) -> Self {
         let (variant, splits) = product.chosen(gpu);
         let (tiles, len) = (variant.tiles(product.problem.extents), product.len);
         Self { variant, tiles, splits, len }
@@ -35,7 +35,7 @@ impl Plan {
     /// single table.
     pub(super) fn forward(table: &'static [Variant], gpu: &Gpu, s: &ConvShape) -> Self {
         let table = if s.is_grouped() { FORWARD_GROUPED } else { table };
-        Self::new(gpu, &Product::new(table, gpu, forward_problem(gpu, s)))
+        Self::new(gpu, &GemmLaunch::new(table, gpu, forward_problem(gpu, s)))
     }
 
     /// The input gradient: one GEMM for each residue of both coordinates modulo the stride.
@@ -45,7 +45,7 @@ impl Plan {
             (true, false) => GRAD_INPUT_PADDED,
             (false, false) => GRAD_INPUT,
         };
-        Self::new(gpu, &Product::new(table, gpu, grad_input_problem(gpu, s)))
+        Self::new(gpu, &GemmLaunch::new(table, gpu, grad_input_problem(gpu, s)))
     }
 
     /// The weight gradient; with `bias_grad` also the bias gradient.
@@ -57,7 +57,7 @@ impl Plan {
             (false, true) => GRAD_WEIGHT_BIAS,
             (true, true) => GRAD_WEIGHT_BIAS_PADDED,
         };
-        Self::new(gpu, &Product::new(table, gpu, grad_weight_problem(gpu, s)))
+        Self::new(gpu, &GemmLaunch::new(table, gpu, grad_weight_problem(gpu, s)))
     }
 
     /// Bytes of the partial sums, 0 if the reduction is not split.
@@ -252,7 +252,7 @@ mod tests {
                     ("grad_weight", GRAD_WEIGHT, grad_weight_problem(&gpu, &s)),
                 ];
                 for (pass, table, (problem, len)) in passes {
-                    let plan = Plan::new(&gpu, &Product::new(table, &gpu, (problem, len)));
+                    let plan = Plan::new(&gpu, &GemmLaunch::new(table, &gpu, (problem, len)));
                     let (variant, splits) = earlier(table, &problem);
                     let now = cycles(&gpu, &plan.variant, &problem, plan.splits, len);
                     let before = cycles(&gpu, &variant, &problem, splits, len);

@@ -169,7 +169,7 @@ fn check_version(version: c_int) -> Result<(), DeviceError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::sentence;
+    use super::super::tests::message;
     use super::super::{call, nccl_id};
     use super::*;
     use crate::Ranks;
@@ -177,19 +177,19 @@ mod tests {
     /// The error that users see without NCCL; never a panic.
     #[test]
     fn missing_nccl_prints_one_line_error() {
-        let said = sentence(&Library::open(&["libnccl-that-nobody-has.so"]).expect_err("none"));
+        let said = message(&Library::open(&["libnccl-that-nobody-has.so"]).expect_err("none"));
         let wanted = "NCCL, which several GPUs need, is not found (libnccl.so.2); install 2.16 or \
                       newer (apt-get install libnccl2), or name its folder in LD_LIBRARY_PATH";
         assert_eq!(said, wanted);
         match nccl_id() {
             Ok(id) => assert_ne!(id, [0; 128], "there is NCCL here, and it makes identifiers"),
-            Err(error) => println!("{}", sentence(&error)),
+            Err(error) => println!("{}", message(&error)),
         }
     }
 
     #[test]
     fn library_other_than_nccl_is_rejected() {
-        let said = sentence(&Library::open(&["libc.so.6"]).expect_err("another library"));
+        let said = message(&Library::open(&["libc.so.6"]).expect_err("another library"));
         assert!(said.contains("does not say its version; install 2.16"), "{said}");
     }
 
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(check_version(22907), Ok(()));
         assert_eq!([21602, 23004].map(major_minor), [(2, 16), (2, 30)]);
         for (version, name) in [(2804, "2.8"), (21003, "2.10"), (21599, "2.15"), (0, "0.0")] {
-            let said = sentence(&check_version(version).expect_err("too old"));
+            let said = message(&check_version(version).expect_err("too old"));
             assert!(said.contains(&format!("is version {name}; install 2.16")), "{said}");
         }
     }
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn nccl_errors_are_one_line() {
         let of = |detail: &str| {
-            sentence(&fault(call(Ranks { rank: 1, count: 4 }), ["bad".into(), detail.into()]))
+            message(&fault(call(Ranks { rank: 1, count: 4 }), ["bad".into(), detail.into()]))
         };
         let wanted = "joining a group of GPUs as rank 1 of 4: bad; run it with NCCL_DEBUG=INFO for \
                       more";

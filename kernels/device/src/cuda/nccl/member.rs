@@ -128,7 +128,7 @@ mod tests {
     use cudarc::driver::sys;
 
     use super::super::library::{OLDEST, UniqueId};
-    use super::super::tests::sentence;
+    use super::super::tests::message;
     use super::*;
 
     /// An abort that does not return, like NCCL's while a graph contains an all-reduce.
@@ -200,7 +200,7 @@ mod tests {
         // The thread of the step gets the error at once, while NCCL still waits.
         assert_eq!(member.check(), Err(left()));
         let ended = receiver.recv_timeout(60 * PATIENCE).expect("it returns");
-        assert!(sentence(&ended.expect_err("still inside")).contains("not left it within 1 s"));
+        assert!(message(&ended.expect_err("still inside")).contains("not left it within 1 s"));
     }
 
     #[test]
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(member.check(), Ok(()));
         let leaver = member.clone();
         let ended = thread::spawn(move || leaver.leave(|| Ok(()))).join().expect("no panic");
-        assert!(sentence(&ended.expect_err("it is inside")).contains("inside of NCCL"));
+        assert!(message(&ended.expect_err("it is inside")).contains("inside of NCCL"));
         drop(inside);
     }
 

@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     /// The one-line error message for users.
-    pub(super) fn sentence(error: &DeviceError) -> String {
+    pub(super) fn message(error: &DeviceError) -> String {
         let sentence = error.to_string();
         assert!(!sentence.contains('\n'), "{sentence}");
         sentence
@@ -225,7 +225,7 @@ mod tests {
         };
         let both: &[&str] = &[LATE_CONNECTIONS, NVLS];
         let refusal = |nvls, names, value| {
-            sentence(&check_variables(nvls, set(names, value)).expect_err("a refusal"))
+            message(&check_variables(nvls, set(names, value)).expect_err("a refusal"))
         };
         let said = refusal(true, &[], "0");
         assert!(said.ends_with("start each rank with NCCL_RUNTIME_CONNECT=0"), "{said}");

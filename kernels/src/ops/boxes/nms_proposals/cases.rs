@@ -112,7 +112,7 @@ mod tests {
     use crate::case::hand::{refusal, run, tensor};
     use crate::cpu::HostTensor;
 
-    fn by_hand() -> Vec<HostTensor> {
+    fn hand_boxes() -> Vec<HostTensor> {
         let (a, b) = ([0.0, 0.0, 10.0, 10.0], [0.0, 0.0, 10.0, 9.0]);
         let far = [50.0, 50.0, 60.0, 60.0];
         let boxes = [a, b, far, b, far, a].concat();
@@ -132,19 +132,19 @@ mod tests {
     /// Row 0 suppresses row 1; row 3 is on another level; row 5 is invalid.
     #[test]
     fn image_scope_ranks_all_levels_together() {
-        let outputs = run(&op(5, ProposalScope::Image), &by_hand());
+        let outputs = run(&op(5, ProposalScope::Image), &hand_boxes());
         assert_eq!(outputs[2].as_i32(), [10, 23, 12, 24, -1]);
         assert_eq!(outputs[1].as_f32(), [0.9, 0.85, 0.5, 0.5, 0.0]);
         assert_eq!(outputs[3].as_i32(), [4]);
-        let outputs = run(&op(3, ProposalScope::Image), &by_hand());
+        let outputs = run(&op(3, ProposalScope::Image), &hand_boxes());
         assert_eq!(outputs[2].as_i32(), [10, 23, 12]);
     }
 
     #[test]
     fn level_scope_ranks_levels_separately() {
-        let outputs = run(&op(1, ProposalScope::Level), &by_hand());
+        let outputs = run(&op(1, ProposalScope::Level), &hand_boxes());
         assert_eq!(outputs[2].as_i32(), [10, 23, -1, -1, -1, -1]);
-        let outputs = run(&op(9, ProposalScope::Level), &by_hand());
+        let outputs = run(&op(9, ProposalScope::Level), &hand_boxes());
         assert_eq!(outputs[2].as_i32(), [10, 12, 23, 24, -1, -1]);
     }
 
@@ -157,7 +157,7 @@ mod tests {
             let all = [tensor.as_f32(), &values].concat();
             floats(tensor.desc.role, shape, all)
         };
-        let [boxes, scores, levels, idx] = &by_hand()[..] else { unreachable!() };
+        let [boxes, scores, levels, idx] = &hand_boxes()[..] else { unreachable!() };
         let ids: Vec<i32> = idx.as_i32().iter().chain(&[40, 41, 42, 53, 54, 55]).copied().collect();
         let inputs = [
             twice(boxes, &[2, 6, 4], 1.0),

@@ -189,7 +189,7 @@ pub(super) fn grad_sums(
         let (sums, products) = partial.split_at_mut(c);
         let (mean, rstd) = factors(map, stats, chunk / map.chunks(), &ones);
         let range = map.range(chunk);
-        add_products(isa, &g[range.clone()], &x[range], &mean, sums, products);
+        add_channel_sums(isa, &g[range.clone()], &x[range], &mean, sums, products);
         products.iter_mut().zip(&rstd).for_each(|(p, r)| *p *= r);
     });
     for (image, sums) in sums.chunks_exact_mut(2 * c).enumerate() {
@@ -202,7 +202,7 @@ pub(super) fn grad_sums(
 
 wide! {
     /// Accumulates `g` and `g * (x - mean)` per channel.
-    fn add_products(
+    fn add_channel_sums(
         g: &[f32],
         x: &[f32],
         mean: &[f32],

@@ -275,7 +275,7 @@ fn grad_params(
     tasks
         .zip(x.par_chunks(task))
         .zip(stats.par_chunks(2 * TASK))
-        .for_each(|(((partial, g), x), stats)| products(isa, g, x, stats, partial));
+        .for_each(|(((partial, g), x), stats)| affine_sums(isa, g, x, stats, partial));
     for (first, out) in [(0, dgamma), (channels, dbeta)] {
         for (c, out) in out.iter_mut().enumerate() {
             let sums = partial.iter().skip(first + c).step_by(2 * channels);
@@ -286,7 +286,7 @@ fn grad_params(
 
 wide! {
     /// Sums over some positions of `g * xhat` and of `g`.
-    fn products(g: &[f32], x: &[f32], stats: &[f32], sums: &mut [f32]) {
+    fn affine_sums(g: &[f32], x: &[f32], stats: &[f32], sums: &mut [f32]) {
         sums.fill(0.0);
         let channels = sums.len() / 2;
         let (dgamma, dbeta) = sums.split_at_mut(channels);

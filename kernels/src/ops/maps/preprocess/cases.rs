@@ -171,11 +171,11 @@ mod tests {
     #[test]
     fn flip_reverses_columns_within_image() {
         for filter in [ResizeFilter::Bilinear, ResizeFilter::Pil] {
-            flip_mirrors(filter);
+            assert_flip_reverses_columns(filter);
         }
     }
 
-    fn flip_mirrors(filter: ResizeFilter) {
+    fn assert_flip_reverses_columns(filter: ResizeFilter) {
         let pixels: Vec<u8> =
             integers(&[7 * 11 * 3], 5, 0, 256).as_i32().iter().map(|&v| v as u8).collect();
         let x = |flip| {

@@ -321,7 +321,7 @@ fn grad_scale(
         let partial = &mut workspace[..rows];
         let pairs = g.par_chunks(TASK * channels).zip(branch.par_chunks(TASK * channels));
         partial.par_chunks_mut(channels).zip(pairs).for_each(|(sums, (g, branch))| {
-            products(isa, g, branch, sums);
+            scale_sums(isa, g, branch, sums);
         });
         for sums in partial.chunks_exact(channels) {
             for (total, sum) in total.iter_mut().zip(sums) {
@@ -334,7 +334,7 @@ fn grad_scale(
 
 wide! {
     /// Sums over some positions of `g * branch`.
-    fn products(g: &[f32], branch: &[f32], sums: &mut [f32]) {
+    fn scale_sums(g: &[f32], branch: &[f32], sums: &mut [f32]) {
         sums.fill(0.0);
         let positions = g.chunks_exact(sums.len()).zip(branch.chunks_exact(sums.len()));
         for (g, branch) in positions {

@@ -151,7 +151,7 @@ fn gradients(grads: &[Buffer<'_>], first_tensor: usize, blocks_before: usize) ->
 const CHUNK: usize = 1 << 14;
 
 /// Chunks that a task sums in an interleaved loop: a single sum would wait for each addition.
-const BESIDE: usize = 4;
+const INTERLEAVED: usize = 4;
 
 /// Lanes of a chunk's sum: independent additions, which the compiler can vectorise.
 const LANES: usize = 8;
@@ -160,8 +160,8 @@ const LANES: usize = 8;
 fn norms(grads: &[&[f32]], norms: &mut [f32]) -> bool {
     let (mut total, isa) = (0.0f64, Isa::get());
     for (grad, norm) in grads.iter().zip(norms.iter_mut()) {
-        let tasks = grad.par_chunks(BESIDE * CHUNK);
-        let sums: Vec<[f64; BESIDE]> = tasks.map(|v| sums_of_squares(isa, v)).collect();
+        let tasks = grad.par_chunks(INTERLEAVED * CHUNK);
+        let sums: Vec<[f64; INTERLEAVED]> = tasks.map(|v| sums_of_squares(isa, v)).collect();
         let sum = sums.as_flattened().iter().sum::<f64>();
         *norm = root(sum);
         total += sum;
@@ -171,11 +171,11 @@ fn norms(grads: &[&[f32]], norms: &mut [f32]) -> bool {
     total.is_finite()
 }
 
-/// The sums of up to [`BESIDE`] chunks.
-fn sums_of_squares(isa: Isa, values: &[f32]) -> [f64; BESIDE] {
-    let mut lanes = [[0.0f64; LANES]; BESIDE];
-    if values.len() == BESIDE * CHUNK {
-        add_squares_beside(isa, &mut lanes, values);
+/// The sums of up to [`INTERLEAVED`] chunks.
+fn sums_of_squares(isa: Isa, values: &[f32]) -> [f64; INTERLEAVED] {
+    let mut lanes = [[0.0f64; LANES]; INTERLEAVED];
+    if values.len() == INTERLEAVED * CHUNK {
+        add_squares_interleaved(isa, &mut lanes, values);
     } else {
         for (lanes, chunk) in lanes.iter_mut().zip(values.chunks(CHUNK)) {
             add_squares(isa, lanes, chunk);
@@ -186,7 +186,7 @@ fn sums_of_squares(isa: Isa, values: &[f32]) -> [f64; BESIDE] {
 
 wide! {
     /// [`add_squares`] for several complete chunks, interleaved.
-    fn add_squares_beside(lanes: &mut [[f64; LANES]; BESIDE], values: &[f32]) {
+    fn add_squares_interleaved(lanes: &mut [[f64; LANES]; INTERLEAVED], values: &[f32]) {
         let mut sums = *lanes;
         let (blocks, _) = values.as_chunks::<LANES>();
         let (a, rest) = blocks.split_at(CHUNK / LANES);

@@ -3,7 +3,7 @@
 //!
 //! `HEADS` lists them; a new head needs a file next to this one, a line there, and its keys in the
 //! list of detectors' tables. A separate program adds its custom heads with [`register`], and
-//! leaves this file unchanged (`engine/examples/own_head.rs`).
+//! leaves this file unchanged (`engine/examples/custom_head.rs`).
 
 mod box_head;
 mod conv;

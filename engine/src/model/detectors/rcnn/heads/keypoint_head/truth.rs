@@ -19,7 +19,7 @@ pub(super) fn fill(
     let views: &mut [i32] = rows.row_mut("views")?;
     let partners = known.partners(config.flip_pairs.as_deref());
     // Pairs were checked when the data was opened.
-    let (view, partners) = (View::of(views, 0), partners.unwrap_or_else(|_| known.mirrored()));
+    let (view, partners) = (View::of(views, 0), partners.unwrap_or_else(|_| known.flipped()));
     let row: &mut [f32] = rows.row_mut(KEYPOINTS)?;
     for (row, object) in row.chunks_exact_mut(3 * config.keypoints).zip(objects) {
         let seen = seen_keypoints(object.keypoints, &partners, &view, offset);

@@ -1,0 +1,539 @@
+//! The nine GEMM ops: convolution, linear layer and transposed convolution, with the gradients of
+//! their input and weights.
+//!
+//! A [`Layer`] maps `x`, `w` and `y` to a convolution. An op computes one of the three from the
+//! other two (`Form`); sizes, scratch memory, launches and CPU reference are implemented here, once
+//! for all. Sums are in f32, in blocks of up to 256 terms that depend only on the shapes:
+//! deterministic. Compute-bound.
+
+use std::any::Any;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use device::{Gpu, Launch, LaunchArgs};
+
+use super::bias_grad::{self, BiasGrad};
+use super::layer::Layer;
+use super::relu_mask::ReluMask;
+use super::upsample_add::{UpsampleGrad, enlarge};
+use crate::counted::{clear, filled};
+use crate::cpu::{CpuArgs, TensorRef};
+use crate::depthwise;
+use crate::grad_epilogue::GradEpilogueInputs;
+use crate::matmul::launch::{self, Extras};
+use crate::matmul::{
+    ConvShape, Epilogue, conv_forward, conv_grad_input, conv_grad_weight, gather_workspace_len,
+    reduce_workspace_len,
+};
+use crate::{
+    BackwardRule, Cost, DType, Fusion, GradEpilogue, Op, OpError, OpRef, Role, Sink, Source,
+};
+use crate::{TensorDesc, Traits, check, signs};
+
+/// The tensor of a layer that an op computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pass {
+    /// `y` from `x` and `w`.
+    Output,
+    /// dX from dY and `w`.
+    GradInput,
+    /// dW from `x` and dY.
+    GradWeight,
+}
+
+/// A GEMM op: its output tensor, its other inputs and its epilogue. Its inputs are two operands,
+/// then the optional tensors by flag, in this order.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Form {
+    pub(crate) layer: Layer,
+    pub(crate) makes: Pass,
+    /// Scale per channel of `y`.
+    pub(crate) scale: bool,
+    /// Bias per channel of `y`.
+    pub(crate) bias: bool,
+    /// Residual added to `y`.
+    pub(crate) residual: bool,
+    /// Number of images, or rows, that hold data.
+    pub(crate) counted: bool,
+    pub(crate) finish: GradEpilogue,
+    /// The residual is read at the nearest position.
+    pub(crate) nearest: bool,
+    pub(crate) relu: bool,
+    /// The gradient of `y` is already masked by the ReLU.
+    pub(crate) masked: bool,
+    /// The second output holds the signs of `y`.
+    pub(crate) signs: bool,
+    /// The second output is the gradient of the bias.
+    pub(crate) bias_grad: bool,
+}
+
+/// The inputs of a [`Form`].
+struct Inputs<'a, T> {
+    operands: [&'a T; 2],
+    scale: Option<&'a T>,
+    bias: Option<&'a T>,
+    residual: Option<&'a T>,
+    count: Option<&'a T>,
+    finish: GradEpilogueInputs<'a, T>,
+}
+
+/// An op that runs as a GEMM.
+pub(crate) trait GemmOp: Any + Clone + Debug + Send + Sync {
+    /// Its output tensor, its inputs and its epilogue.
+    fn form(&self) -> Form;
+
+    /// The convolution for these operands, and the shape of the first output.
+    fn sizes(
+        &self,
+        op: &'static str,
+        operands: [&TensorDesc; 2],
+    ) -> Result<(ConvShape, Vec<usize>), OpError> {
+        self.form().layer.sizes(op, operands)
+    }
+
+    /// The op with `fusion` added. `None` if it does not support it, or already has it.
+    fn with(&self, fusion: Fusion) -> Option<Self> {
+        let _ = fusion;
+        None
+    }
+}
+
+/// The gradient of a layer's input: `dx [x..]` from `g [y..]`, `w`, `scale [K]` and `count [1] i32`
+/// by flag, `other` and `mask` of a [`GradEpilogue`]; overwritten.
+///
+/// Matches the gradient of the layer with weights `w * scale`, then the epilogue. With `counted`,
+/// images past the count get 0. For a strided convolution it is split by residue of the position,
+/// which avoids multiplications by zero.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GradInput {
+    /// The layer.
+    pub layer: Layer,
+    /// Shape of the layer's input.
+    pub x: Vec<usize>,
+    /// There is an input `scale [K]`.
+    pub scale: bool,
+    /// The last input before those of the epilogue is `count [1] i32`.
+    pub counted: bool,
+    /// The epilogue.
+    pub finish: GradEpilogue,
+}
+
+/// The gradient of a layer's weights: `dw [w..]` from `x`, `g [y..]`, `scale [K]` and `count [1]
+/// i32` by flag, with `bias_grad` also `db [K]`, the sum of `g`; overwritten.
+///
+/// Matches the gradient of the layer times the scale. With `counted`, images past the count do not
+/// contribute. Sums over positions in order, in blocks of 256.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GradWeight {
+    /// The layer.
+    pub layer: Layer,
+    /// Shape of the layer's weights.
+    pub w: Vec<usize>,
+    /// There is an input `scale [K]`.
+    pub scale: bool,
+    /// The last input is `count [1] i32`.
+    pub counted: bool,
+    /// The second output is the gradient of the layer's bias.
+    pub bias_grad: bool,
+}
+
+impl Form {
+    /// A layer with only its two operands.
+    pub(crate) fn new(layer: Layer, makes: Pass) -> Self {
+        Self {
+            layer,
+            makes,
+            scale: false,
+            bias: false,
+            residual: false,
+            counted: false,
+            finish: GradEpilogue::default(),
+            nearest: false,
+            relu: false,
+            masked: false,
+            signs: false,
+            bias_grad: false,
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        self.layer.names()[self.makes as usize]
+    }
+
+    /// The output tensor in terms of the convolution; a transposed one swaps input and output.
+    fn pass(&self) -> Pass {
+        match (self.makes, self.layer) {
+            (Pass::Output, Layer::ConvTranspose { .. }) => Pass::GradInput,
+            (Pass::GradInput, Layer::ConvTranspose { .. }) => Pass::Output,
+            (makes, _) => makes,
+        }
+    }
+
+    /// The operands in the convolution's order: its input before its output.
+    fn in_order<T>(&self, [a, b]: [T; 2]) -> [T; 2] {
+        let swaps = self.makes == Pass::GradWeight && self.layer.is_transposed();
+        if swaps { [b, a] } else { [a, b] }
+    }
+
+    fn operand_names(&self) -> [&'static str; 2] {
+        match self.makes {
+            Pass::Output => ["x", "w"],
+            Pass::GradInput => ["g", "w"],
+            Pass::GradWeight => ["x", "g"],
+        }
+    }
+
+    /// Number of inputs before those of the epilogue.
+    fn own_inputs(&self) -> usize {
+        let flags = [self.scale, self.bias, self.residual, self.counted];
+        2 + flags.into_iter().filter(|has| *has).count()
+    }
+
+    /// The tensors of a list by name; the contract has checked their number.
+    fn name_inputs<'a, T>(&self, list: &'a [T]) -> Inputs<'a, T> {
+        let (own, finish) = self.finish.split(list);
+        let [a, b, rest @ ..] = own else { panic!("{} has two operands", self.name()) };
+        let mut rest = rest.iter();
+        let mut next = |has: bool| if has { rest.next() } else { None };
+        let [scale, bias] = [next(self.scale), next(self.bias)];
+        let [residual, count] = [next(self.residual), next(self.counted)];
+        Inputs { operands: [a, b], scale, bias, residual, count, finish }
+    }
+
+    /// Checks the inputs other than the operands against the shape of the output.
+    fn check(&self, inputs: Inputs<'_, TensorDesc>, out: &TensorDesc) -> Result<(), OpError> {
+        let (name, [a, b]) = (self.name(), inputs.operands);
+        for (operand, desc) in self.operand_names().into_iter().zip([a, b]) {
+            check::dtype(name, operand, desc, DType::F32)?;
+        }
+        // Channels of y, and of its gradient g.
+        let filters = match self.makes {
+            Pass::Output => out.dim(-1),
+            Pass::GradInput => a.dim(-1),
+            Pass::GradWeight => b.dim(-1),
+        };
+        for (vector, desc) in [("scale", inputs.scale), ("bias", inputs.bias)] {
+            if let Some(desc) = desc {
+                check::floats(name, vector, desc, &[filters])?;
+            }
+        }
+        // The gradient of the residual equals that of y, which only the ReLU clears past the count.
+        let cleared = !(self.counted && self.residual) || self.relu;
+        check::parameter(name, "relu", cleared, "true with both counted and residual", self.relu)?;
+        let plain = !self.nearest || self.layer.is_plain();
+        check::parameter(name, "nearest", plain, "false with groups or a dilation", self.nearest)?;
+        if let Some(residual) = inputs.residual {
+            let shape =
+                if self.nearest { nearest(name, residual, out)? } else { out.shape.clone() };
+            check::floats(name, "residual", residual, &shape)?;
+        }
+        if let Some(count) = inputs.count {
+            check::integers(name, "count", count, &[1])?;
+        }
+        inputs.finish.check(name, out)
+    }
+
+    /// The gradient ops of a layer, with its sizes.
+    fn backward(&self, inputs: &[TensorDesc]) -> BackwardRule {
+        let Self { layer, scale, counted, .. } = *self;
+        let positions: Vec<usize> = (0..inputs.len()).collect();
+        let at = self.name_inputs(&positions);
+        let (finish, bias_grad) = (GradEpilogue::default(), false);
+        let mut rule = BackwardRule::default();
+        let mut g = Source::GradOutput(0);
+        if self.relu && !self.masked {
+            rule = rule.step(ReluMask, &[g, Source::Output(0)], &[Sink::Temp(0)]);
+            g = Source::Temp(0);
+        }
+        let and = |operands: &[Source], rest: &[Option<&usize>]| -> Vec<Source> {
+            let rest = rest.iter().flatten().map(|position| Source::Input(**position));
+            operands.iter().copied().chain(rest).collect()
+        };
+        let rest = [at.scale, at.count];
+        let x = inputs[0].shape.clone();
+        let grad_input = GradInput { layer, x, scale, counted, finish };
+        let from = and(&[g, Source::Input(1)], &rest);
+        rule = rule.step(grad_input, &from, &[Sink::GradInput(0)]);
+        let w = inputs[1].shape.clone();
+        let grad_weight = GradWeight { layer, w, scale, counted, bias_grad };
+        let from = and(&[Source::Input(0), g], &rest);
+        rule = rule.step(grad_weight, &from, &[Sink::GradInput(1)]);
+        if let Some(bias) = at.bias {
+            let from = and(&[g], &[at.count]);
+            rule = rule.step(BiasGrad { counted }, &from, &[Sink::GradInput(*bias)]);
+        }
+        match at.residual {
+            Some(&residual) if self.nearest => {
+                let [height, width] = [1, 2].map(|axis| inputs[residual].dim(axis));
+                let enlarged = UpsampleGrad { height, width, finish };
+                rule.step(enlarged, &[g], &[Sink::GradInput(residual)])
+            }
+            Some(&residual) => rule.alias(g, residual),
+            None => rule,
+        }
+    }
+
+    /// True for a depthwise convolution with at most a bias, which is not a GEMM.
+    fn is_depthwise(&self, s: &ConvShape) -> bool {
+        let plain = Self { bias: self.bias, ..Self::new(self.layer, self.makes) };
+        *self == plain && depthwise::is_depthwise(s)
+    }
+
+    /// Runs the CPU reference of a depthwise convolution.
+    fn run_depthwise(&self, s: &ConvShape, args: &mut CpuArgs<'_>) {
+        let Inputs { operands: [a, b], bias, .. } = self.name_inputs(&args.inputs);
+        let (a, b, bias) = (a.f32(), b.f32(), bias.map(TensorRef::f32));
+        let out = args.outputs[0].f32();
+        match self.makes {
+            Pass::Output => depthwise::convolve_on_cpu(s, a, b, (bias, false), out),
+            Pass::GradInput => depthwise::convolve_on_cpu(s, a, b, (None, true), out),
+            Pass::GradWeight => depthwise::grad_weight_on_cpu(s, a, b, out),
+        }
+    }
+
+    /// Runs the CPU reference of a GEMM op of these sizes.
+    fn run_cpu(&self, s: &ConvShape, args: &mut CpuArgs<'_>) {
+        if self.is_depthwise(s) {
+            return self.run_depthwise(s, args);
+        }
+        let inputs = self.name_inputs(&args.inputs);
+        let s = &s.with_images(filled(inputs.count, s.images));
+        let [a, b] = self.in_order(inputs.operands.map(TensorRef::f32));
+        let [scale, bias] = [inputs.scale, inputs.bias].map(|vector| vector.map(TensorRef::f32));
+        let (first, second) = args.outputs.split_at_mut(1);
+        let (out, workspace) = (first[0].f32(), &mut *args.workspace);
+        if self.makes == Pass::GradWeight {
+            conv_grad_weight(s, a, b, scale, out, workspace);
+            if let [sums] = second {
+                let g = &b[..s.out_positions() * s.filters];
+                bias_grad::sum_rows(g, sums.f32(), workspace);
+            }
+            return;
+        }
+        let enlarged = inputs.residual.filter(|_| self.nearest);
+        let enlarged = enlarged.map(|residual| enlarge(residual, [s.out_height, s.out_width]));
+        let residual = enlarged.as_deref().or(inputs.residual.map(TensorRef::f32));
+        let epilogue = Epilogue { scale: None, bias, residual, relu: self.relu };
+        let filled = if self.pass() == Pass::Output {
+            let (filled, rest) = out.split_at_mut(s.out_positions() * s.filters);
+            conv_forward(s, a, b, Epilogue { scale, ..epilogue }, filled, workspace);
+            clear(rest);
+            filled
+        } else {
+            let (filled, rest) = out.split_at_mut(s.images * s.height * s.width * s.channels);
+            conv_grad_input(s, a, b, scale, epilogue, filled, workspace);
+            clear(rest);
+            filled
+        };
+        inputs.finish.run_cpu(filled);
+        if let [signs] = second {
+            signs::write(signs.i32(), out, s.filters);
+        }
+    }
+
+    /// The launches of a GEMM op of these sizes.
+    fn launches(&self, s: &ConvShape, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        let inputs = self.name_inputs(&args.inputs);
+        let second = args.outputs.get(1).copied();
+        let extras = Extras {
+            scale: inputs.scale.copied(),
+            bias: inputs.bias.copied(),
+            residual: inputs.residual.or(inputs.finish.other).copied(),
+            nearest: inputs.residual.filter(|_| self.nearest).map(|r| [r.dim(1), r.dim(2)]),
+            mask: inputs.finish.mask.copied(),
+            relu: self.relu,
+            signs: second.filter(|_| self.signs),
+            count: inputs.count.copied(),
+            bias_grad: second.filter(|_| self.bias_grad),
+        };
+        let [a, b] = self.in_order(inputs.operands.map(|operand| *operand));
+        if self.is_depthwise(s) && depthwise::runs(s) {
+            let tensors = [a, b, args.outputs[0]];
+            return match self.makes {
+                Pass::Output => depthwise::convolve(s, tensors, extras.bias, false),
+                Pass::GradInput => depthwise::convolve(s, tensors, None, true),
+                Pass::GradWeight => depthwise::grad_weight(args, s, tensors),
+            };
+        }
+        let launches = match self.pass() {
+            Pass::Output => launch::forward,
+            Pass::GradInput => launch::grad_input,
+            Pass::GradWeight => launch::grad_weight,
+        };
+        launches(args, s, [a, b, args.outputs[0]], extras)
+    }
+}
+
+/// Shape of a residual of another size than `y`: with a position, if `y` has one.
+fn nearest(op: &'static str, residual: &TensorDesc, y: &TensorDesc) -> Result<Vec<usize>, OpError> {
+    check::rank(op, "residual", residual, "[N, h, w, K]")?;
+    if residual.is_empty() && !y.is_empty() {
+        let expected = "[N, h, w, K] with at least one position".into();
+        return Err(check::shape_error(op, "residual", residual, expected));
+    }
+    Ok(vec![y.dim(0), residual.dim(1), residual.dim(2), y.dim(3)])
+}
+
+/// The sizes of a GEMM op whose operands passed `infer`.
+fn inferred<'a>(
+    product: &impl GemmOp,
+    operands: impl IntoIterator<Item = &'a TensorDesc>,
+) -> ConvShape {
+    let (name, mut operands) = (product.form().name(), operands.into_iter());
+    let (Some(a), Some(b)) = (operands.next(), operands.next()) else {
+        panic!("{name} runs only with its operands")
+    };
+    match product.sizes(name, [a, b]) {
+        Ok((shape, _)) => shape,
+        Err(error) => panic!("{name} runs only after its shapes were inferred: {error}"),
+    }
+}
+
+impl<P: GemmOp> Op for P {
+    fn name(&self) -> &'static str {
+        self.form().name()
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        let (form, name) = (self.form(), self.name());
+        check::arity(name, "inputs", inputs, form.own_inputs() + form.finish.inputs())?;
+        check::arity(name, "updates", updates, 0)?;
+        let inputs = form.name_inputs(inputs);
+        let (s, out) = self.sizes(name, inputs.operands)?;
+        let role = match form.makes {
+            Pass::Output => Role::Activation,
+            Pass::GradInput => Role::Gradient,
+            Pass::GradWeight => Role::WeightGradient,
+        };
+        let out = TensorDesc::new(role, &out);
+        form.check(inputs, &out)?;
+        let signs = form.signs.then(|| signs::infer(name, "y", &out)).transpose()?;
+        let sums = form.bias_grad.then(|| TensorDesc::new(role, &[s.filters]));
+        Ok([out].into_iter().chain(signs).chain(sums).collect())
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        Cost::streaming(inputs, outputs, inferred(self, inputs).flops())
+    }
+
+    fn traits(&self) -> Traits {
+        let form = self.form();
+        let is_gradient = form.makes != Pass::Output;
+        Traits {
+            on_tensor_cores: true,
+            communicates: false,
+            count_input: (is_gradient && form.counted).then(|| form.own_inputs() - 1),
+            signs: form.signs,
+            finish: (form.makes == Pass::GradInput).then_some(form.finish),
+        }
+    }
+
+    fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+        match self.form() {
+            form @ Form { makes: Pass::Output, .. } => form.backward(inputs),
+            _ => BackwardRule::default(),
+        }
+    }
+
+    fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+        let (form, s) = (self.form(), inferred(self, inputs));
+        match form.makes {
+            Pass::GradWeight if form.bias_grad => {
+                let sums = bias_grad::workspace_len(s.out_positions(), s.filters);
+                reduce_workspace_len(&s).max(sums)
+            }
+            Pass::GradWeight => reduce_workspace_len(&s),
+            _ => gather_workspace_len(&s),
+        }
+    }
+
+    fn cuda_workspace_bytes(
+        &self,
+        gpu: &Gpu,
+        inputs: &[TensorDesc],
+        _outputs: &[TensorDesc],
+    ) -> usize {
+        let (form, s) = (self.form(), &inferred(self, inputs));
+        if form.is_depthwise(s) && depthwise::runs(s) {
+            let sums = form.makes == Pass::GradWeight;
+            return if sums { depthwise::grad_weight_workspace_bytes(s) } else { 0 };
+        }
+        match form.pass() {
+            Pass::Output => {
+                launch::forward_workspace_bytes(gpu, s, [form.finish.mask, form.nearest])
+            }
+            Pass::GradInput => launch::grad_input_workspace_bytes(gpu, s, form.scale),
+            Pass::GradWeight => launch::grad_weight_workspace_bytes(gpu, s, form.bias_grad),
+        }
+    }
+
+    fn fused(&self, fusion: Fusion) -> Option<OpRef> {
+        self.with(fusion).map(|product| Arc::new(product) as OpRef)
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        let s = inferred(self, args.inputs.iter().map(|input| input.desc));
+        self.form().launches(&s, args)
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let s = inferred(self, args.inputs.iter().map(|input| input.desc));
+        self.form().run_cpu(&s, args);
+    }
+}
+
+impl GemmOp for GradInput {
+    fn form(&self) -> Form {
+        let Self { layer, scale, counted, finish, .. } = *self;
+        Form { scale, counted, finish, ..Form::new(layer, Pass::GradInput) }
+    }
+
+    fn sizes(
+        &self,
+        op: &'static str,
+        [g, w]: [&TensorDesc; 2],
+    ) -> Result<(ConvShape, Vec<usize>), OpError> {
+        let x = TensorDesc::new(Role::Activation, &self.x);
+        let (s, y) = self.layer.sizes(op, [&x, w])?;
+        check::shape(op, "g", g, &y)?;
+        Ok((s, self.x.clone()))
+    }
+
+    fn with(&self, fusion: Fusion) -> Option<Self> {
+        match fusion {
+            Fusion::GradEpilogue(_) if self.layer.is_grouped_by_channel(*self.x.last()?) => None,
+            Fusion::GradEpilogue(finish) => Some(Self { finish, ..self.clone() }),
+            Fusion::ScaledWeights if self.scale => Some(Self { scale: false, ..self.clone() }),
+            _ => None,
+        }
+    }
+}
+
+impl GemmOp for GradWeight {
+    fn form(&self) -> Form {
+        let Self { layer, scale, counted, bias_grad, .. } = *self;
+        Form { scale, counted, bias_grad, ..Form::new(layer, Pass::GradWeight) }
+    }
+
+    fn sizes(
+        &self,
+        op: &'static str,
+        [x, g]: [&TensorDesc; 2],
+    ) -> Result<(ConvShape, Vec<usize>), OpError> {
+        let w = TensorDesc::new(Role::Weight, &self.w);
+        let (s, y) = self.layer.sizes(op, [x, &w])?;
+        check::shape(op, "g", g, &y)?;
+        Ok((s, self.w.clone()))
+    }
+
+    /// Not for transposed convolutions, whose kernels sum over x and do not read full rows of `g`,
+    /// nor for grouped convolutions, which have no such kernel.
+    fn with(&self, fusion: Fusion) -> Option<Self> {
+        let can = !self.bias_grad && self.layer.is_plain();
+        (can && fusion == Fusion::BiasGrad).then(|| Self { bias_grad: true, ..self.clone() })
+    }
+}
