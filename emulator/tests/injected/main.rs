@@ -64,7 +64,7 @@ impl Program {
 }
 
 /// Set in the process of a mistake: its name, after `wrong ` or `right `.
-const CHILD: &str = "DRIVER_PLANTED_CHILD";
+const CHILD: &str = "DRIVER_INJECTED_CHILD";
 /// Prefix of the report line with the error code that the program got.
 const CODE: &str = "code: ";
 /// A process that takes longer is considered hung.
@@ -101,7 +101,7 @@ fn report(line: &str) {
 /// The error code that a program got, if it completed, and the driver's findings.
 fn process(case: &FaultProgram, is_wrong: bool, report: &Path) -> (Option<i32>, Vec<String>) {
     let mut command = Command::new(env::current_exe().expect("this test"));
-    command.args(["mistakes_are_found", "--exact", "--nocapture", "--test-threads=1"]);
+    command.args(["every_program_mistake_is_detected", "--exact", "--nocapture", "--test-threads=1"]);
     for (name, _) in env::vars_os() {
         let is_ours = name.to_string_lossy().starts_with("DRIVER_");
         if is_ours || name == "CUDA_VISIBLE_DEVICES" {
