@@ -1,4 +1,5 @@
-//! Sets the real library's soname, so that a process that has loaded this one finds no other.
+//! Sets the soname of NVIDIA's library: once this library is loaded, the dynamic loader opens no
+//! other file of that name.
 
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcuda.so");

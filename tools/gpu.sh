@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Checks and measures onegraph on this machine's GPU: one stage after the other, each with a time
-# limit, then prints a table. Exit code 1 if a stage failed. Does not change GPU settings.
+# Checks and measures onegraph on this machine's GPU: runs one stage after the other, each with a
+# time limit, then prints a table. Exit code 1 if a stage failed. Does not change GPU settings.
 #
 #   tools/gpu.sh [--only STAGE,..] [--seconds N] [--out FOLDER] [--quick]
 #   tools/gpu.sh pack [FOLDER]
 #
-# --only     these stages; bench-* are several. All of them take about nine minutes
+# --only     run only these stages; bench-* selects several. All stages take about nine minutes
 # --seconds  time limit for all stages, default 560: stages without enough time are SKIPPED
 # --out      folder for log.txt, figures (JSON), clocks.csv; compressed to FOLDER.tar.gz at the end
 # --quick    a small model and few steps, to test this script
-# pack       copies programs, scripts and images to FOLDER (target/gpu) and compresses it to
+# pack       copies programs, scripts and images to FOLDER (default target/gpu) and compresses it to
 #            FOLDER.tar.xz, for a machine with neither Rust nor a compiler
 set -euo pipefail
 export LC_ALL=C RUST_BACKTRACE=0
@@ -51,13 +51,13 @@ pack() {
         cp -r --no-preserve=mode "$data/train2017" "$data/annotations/instances_train2017.json" \
             "$data"/ATTRIBUTION.tsv "$out/data/"
     else
-        echo "SKIPPED: no images in $data; the GPU trains on drawn ones" >&2
+        echo "SKIPPED: no images in $data; the GPU checks will train on synthetic images" >&2
     fi
     echo "$ONEGRAPH_COMMIT" >"$out/COMMIT"
     tar -C "$(dirname "$out")" -cJf "$out.tar.xz" "$(basename "$out")"
     mib=$(($(du -k "$out.tar.xz" | cut -f 1) / 1024 + 1))
-    ((mib <= most_mib)) || fail "$out.tar.xz takes $mib MiB, more than $most_mib"
-    echo "$out.tar.xz: $mib MiB, commit $ONEGRAPH_COMMIT; unpack it there (tar xf) and start gpu.sh"
+    ((mib <= most_mib)) || fail "$out.tar.xz has $mib MiB, more than $most_mib"
+    echo "$out.tar.xz: $mib MiB, commit $ONEGRAPH_COMMIT; unpack it on the GPU machine and run gpu.sh"
 }
 
 if [[ ${1:-} == pack ]]; then
@@ -73,14 +73,14 @@ while (($#)); do
         --seconds) seconds=${2?--seconds needs a number} && shift ;;
         --out) out=${2?--out needs a folder} && shift ;;
         --quick) quick=1 ;;
-        *) fail "$1 is no option; the first lines of $0 list them" ;;
+        *) fail "unknown option $1; the first lines of $0 list the options" ;;
     esac
     shift
 done
 out=$(realpath -m "$out")
 PATH=$(realpath "$bin"):$PATH
 for program in onegraph bench gpu-checks; do
-    [[ -x $bin/$program ]] || fail "$bin has no $program; \"$build\" builds it"
+    [[ -x $bin/$program ]] || fail "$bin has no $program; build it with \"$build\""
 done
 [[ ! -e $out || -f $out/log.txt ]] || fail "$out exists and was not written by this script"
 
@@ -88,7 +88,7 @@ rm -rf "$out" "$out.tar.gz"
 mkdir -p "$out"
 scratch=$(mktemp -d)
 
-# CUDA libraries and tools, as installed by pip, toolkits and containers.
+# Finds CUDA libraries and tools installed by pip, by the CUDA toolkit or in containers.
 export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}
 while read -r folder; do
     [[ ! -d $folder ]] || LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
@@ -99,7 +99,7 @@ for folder in /usr/local/cuda*/bin /usr/local/cuda*/compute-sanitizer /opt/nvidi
     [[ ! -d $folder ]] || PATH=$PATH:$folder
 done
 [[ -w ${HOME:-/nonexistent} ]] || export CUDA_CACHE_PATH=$scratch/cache
-# Loading PyTorch from a cold disk takes half a minute: done here, so that no stage waits for it.
+# Loading PyTorch from a cold disk takes half a minute: loaded here, so that no stage waits for it.
 timeout 90 python3 -c 'import torch, torchvision' </dev/null >/dev/null 2>&1 &
 
 said=$scratch/said log=$out/log.txt table=$scratch/table
@@ -131,12 +131,12 @@ row() {
     printf '%-18s %-8s %5s %8s  %s\n' "$1" "$2" "$3" "$4" "${5:0:160}" | tee -a "$table" >>"$log"
 }
 
-row stage result code seconds 'last words'
+row stage result code seconds 'last line'
 
-# Messages that mean that the machine does not support a stage, not that it fails.
+# Messages that mean that the machine does not support the stage; the stage is then SKIPPED.
 refusal='several GPUs need, |No module named|Duplicate GPU|Device not supported|ERR_NVGPUCTRPERM'
-# Line with a stage's figure; else its last line.
-figure='images/s (over|while)|passed|figure: |^the graph [0-9]|same bits'
+# The table shows a stage's last line that matches this, or else its last line.
+figure='images/s (over|while)|passed|figure: |^the graph [0-9]|bit-identical twice'
 
 # stage NAME SECONDS COMMAND...: runs the command with a time limit, and adds its row.
 stage() {
@@ -155,13 +155,13 @@ stage() {
     child=$!
     wait "$child" || code=$?
     child=''
-    # The limit of files returned by a rented machine.
+    # Rented machines limit the size of returned files.
     tail -c 1000000 "$said" >>"$log"
     words=$(tail -n 1 "$said")
     if [[ $words == 'SKIPPED: '* ]] || { ((code)) && grep -qE "$refusal" "$said"; }; then
         result=SKIPPED words=$(grep -m 1 -E "$refusal|^SKIPPED: " "$said")
     elif ((code == 124 || code == 137)); then
-        result=FAILED failed=1 words="no end after $limit s; last words: $words"
+        result=FAILED failed=1 words="stopped after $limit s; last line: $words"
     elif ((code)); then
         result=FAILED failed=1 words=$(grep -m 1 -E '^FAILED|error: ' "$said" || tail -n 1 "$said")
     else
@@ -182,7 +182,7 @@ with() {
     fi
 }
 
-# twice ARGUMENTS...: trains twice; the results must be bit-identical. In separate processes.
+# twice ARGUMENTS...: trains twice, in separate processes; fails unless results are bit-identical.
 twice() {
     local run sums=()
     cd "$(mktemp -d -p .)"
@@ -190,10 +190,10 @@ twice() {
         onegraph train "$@" --device cuda --set train.name="$run" --set eval.draw_images=0
         sums+=("$(grep -hE '"(model|state).safetensors"' runs/"$run"/checkpoints/*/checkpoint.json)")
     done
-    [[ ${sums[0]} == "${sums[1]}" ]] || fail "two runs end with other bits: ${sums[*]}"
-    echo "same bits twice: ${sums[0]//[$'\n' ]/}"
+    [[ ${sums[0]} == "${sums[1]}" ]] || fail "two runs end with different weights: ${sums[*]}"
+    echo "bit-identical twice: ${sums[0]//[$'\n' ]/}"
 }
-# counted FILE ARGUMENTS...: ncu's report of one step, as far as the time limit allows.
+# counted FILE ARGUMENTS...: writes ncu's report of one step, with as many kernels as time allows.
 counted() {
     local file=$1 kernels
     timeout -s INT -k 20 100 ncu --log-file "$file" --graph-profiling node --clock-control none \
@@ -209,16 +209,16 @@ metrics=gpu__time_duration.sum,sm__pipe_tensor_cycles_active.$peak,sm__inst_exec
 metrics+=,smsp__issue_active.$peak,sm__warps_active.$peak,dram__bytes_read.sum,dram__bytes_write.sum
 metrics+=,lts__t_bytes.sum,launch__registers_per_thread,launch__grid_size
 metrics+=,launch__waves_per_multiprocessor
-# Kernels whose first launch is shown in detail.
+# Kernels whose first launch gets a detailed ncu report.
 kernels='conv2d_f16_large|conv2d_grad_input_f16_large|conv2d_grad_weight_f16_large|stem_f16_small'
 kernels+='|roi_align_f16x8|roi_align_grad_tiles_f16x8|nms_proposals_compare|relu_mask_f16|sum_f16'
 
-# model BATCH HEIGHTxWIDTH: the arguments of bench for this step.
+# model BATCH HEIGHTxWIDTH: sets `model` to the arguments of bench for a step of this size.
 model() {
     model=(--device cuda --preset torchvision_r50 --set "train.batch_size=$1" --padded "$2")
     [[ -z $quick ]] || model=(--device cuda --preset micro --set train.batch_size=2)
 }
-# bench_step BATCH HEIGHTxWIDTH: times steps of this size.
+# bench_step BATCH HEIGHTxWIDTH: runs a stage that times steps of this size.
 bench_step() {
     model "$1" "$2"
     stage "bench-$1x$2" 65 bench "${model[@]}" "${steps[@]}" --json "$out/bench-$1x$2.json"
@@ -248,10 +248,10 @@ if command -v nvidia-smi >/dev/null; then
         --format=csv -lms 200 >"$out/clocks.csv" 2>&1 &
     clocks=$!
 fi
-# Correctness: the machine, every kernel, whole steps, reproducibility, a model that learns.
+# Correctness: the machine, every kernel, whole steps, reproducibility, training to a score.
 stage doctor 30 onegraph doctor
 stage device 120 gpu-checks device --each 90
-# With synchronous launches an error is reported for its kernel.
+# With synchronous launches an error is attributed to the kernel that caused it.
 stage ops 150 env CUDA_LAUNCH_BLOCKING=1 gpu-checks ops "${most[@]}"
 stage step 90 gpu-checks step "${first[@]}"
 stage repeat 60 "${function[@]}" twice "${repeat[@]}"
@@ -259,7 +259,7 @@ stage train 60 onegraph train "${learn[@]}" --device cuda
 # Speed.
 bench_step 12 800x1344
 bench_step 12 800x1088
-# Cost of several ranks: one rank has no communication, and two share the GPU.
+# Cost of several ranks: all-reduces of a single rank (no communication); two ranks on the GPU.
 model 12 800x1344
 against=()
 [[ ! -f $out/bench-12x800x1344.json ]] || against=(--against "$out/bench-12x800x1344.json")
@@ -286,7 +286,7 @@ stage shapes 45 bench nodes "${model[@]}" "${padded[@]}" --shapes "$out/shapes.j
 peer convolutions convolutions.py --shapes "$out/shapes.json"
 peer torchvision-eval torchvision_eval.py
 peer torchvision-step torchvision_gpu_step.py --batch 12 --variants eager_amp,eager_amp_bn16
-# Slow tools: memory errors and races in small cases, hardware counters of one step.
+# Slow tools: memory errors and races in small op cases, hardware counters of one step.
 for tool in memcheck racecheck; do
     with compute-sanitizer $tool 150 compute-sanitizer --tool $tool --error-exitcode 9 \
         gpu-checks ops --most $small --seconds 100 --each 600

@@ -1,4 +1,4 @@
-//! `bench --all-reduce`: the step of one rank with the all-reduces of a step with several ranks.
+//! `bench --all-reduce`: the step of a single rank, with the all-reduces of a multi-rank step.
 
 use std::path::{Path, PathBuf};
 
@@ -12,16 +12,17 @@ use graph::exec::device::Prepared;
 use kernels::{Precision, Role};
 use serde_json::{Value, json};
 
-/// The library for all-reduces.
+/// Name of the all-reduce library.
 pub(crate) const THROUGH: &str = "nccl";
 
 #[derive(Debug, Args)]
 pub(crate) struct AllReduceArgs {
-    /// Sum the gradients over a group of one rank, in the buckets of a run of several: the cost of
-    /// the all-reduces to a step, without their time on the wire. On a GPU, through NCCL.
+    /// All-reduce the gradients over a group of one rank, in the buckets of a multi-rank run:
+    /// measures how much the all-reduces slow a step down, without network time. Uses NCCL; needs a
+    /// GPU.
     #[arg(long)]
     all_reduce: bool,
-    /// The figures of the same bench without --all-reduce: prints the ratio of the two step times.
+    /// JSON file of the same bench without --all-reduce: prints the ratio of the two step times.
     #[arg(long, value_name = "FILE", requires = "all_reduce")]
     against: Option<PathBuf>,
 }
@@ -51,7 +52,7 @@ impl AllReduceArgs {
     /// Prints the all-reduces of a step, and adds them to `figures`, the bench's results so far.
     ///
     /// # Errors
-    /// A file to compare with that cannot be read, or that is from another step.
+    /// The file of `--against` cannot be read, or measures a different step.
     pub(crate) fn report(
         &self,
         config: &Config,
@@ -83,14 +84,14 @@ impl AllReduceArgs {
     }
 }
 
-/// Gradient buckets and their bytes, in the program that updates.
+/// Number of gradient buckets and their total bytes, in the program that updates the weights.
 fn summed(trainer: &mut Trainer) -> (usize, usize) {
     let programs = trainer.device_executor().map_or(&[][..], |executor| executor.programs());
     let of = |prepared: &Prepared| {
         let program = &prepared.program;
         let sums = program.nodes().iter().filter(|node| node.op.name() == "all_reduce");
         let summed = sums.map(|node| program.desc(node.inputs[0]));
-        // Losses are all-reduced too, with another role.
+        // Losses are all-reduced too, but have a different role.
         let buckets = summed.filter(|desc| desc.role == Role::Gradient);
         buckets.fold((0, 0), |(count, bytes), desc| {
             (count + 1, bytes + desc.gpu_bytes(Precision::Fp16))
@@ -99,7 +100,7 @@ fn summed(trainer: &mut Trainer) -> (usize, usize) {
     programs.iter().map(of).max().unwrap_or((0, 0))
 }
 
-/// The median step time in the results of a bench of the same step.
+/// Reads the median step time from an earlier bench's results, which must measure the same step.
 fn read(file: &Path, figures: &Value) -> anyhow::Result<f64> {
     let name = file.display();
     let text = dali::file::read(file).with_context(|| format!("--against {name}"))?;

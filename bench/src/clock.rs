@@ -1,14 +1,15 @@
-//! The time of an op's launches, between two events.
+//! Measures the time of an op's launches between two events.
 
 use device::{Device, DeviceError, DevicePtr, Event, Pinned, Stream};
 
 use kernels::on_device::OpRun;
 
-/// Times an op between two events. Before each run a copy fills the L2 cache with other data; it
-/// also keeps the GPU busy while the op's launches are queued, so that they run back to back.
+/// Times an op between two events. Before each run a copy evicts the op's data from the L2 cache;
+/// it also keeps the GPU busy while the host enqueues the op's launches, so that they run back to
+/// back.
 pub(crate) struct Clock<'a> {
     device: &'a dyn Device,
-    /// The stream of the runs.
+    /// The stream on which ops run.
     pub(crate) stream: Stream,
     start: Event,
     end: Event,
@@ -33,8 +34,8 @@ impl<'a> Clock<'a> {
         })
     }
 
-    /// The median of `repeats` runs on the clock's stream, in milliseconds, after one that is not
-    /// counted; for an even number the higher one of the two in the middle.
+    /// The median of `repeats` runs on the clock's stream, in milliseconds, after one warm-up run;
+    /// for an even number of runs, the higher of the two middle values.
     ///
     /// # Errors
     /// The device's error.

@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::report::{commit, driver};
 use crate::work;
 
-/// Ops with more FLOPs than this are checked in one run instead of two.
+/// Ops with more FLOPs than this are checked with one run instead of two.
 const LARGE_FLOPS: u64 = 20_000_000_000;
 
 /// Checks and times every case; failures are listed under `failed`.

@@ -1,5 +1,5 @@
-//! `bench curves`: AP over the steps of several runs, grouped by their configuration: the mean of
-//! each group, and the range of its runs.
+//! `bench curves`: AP over training steps for groups of runs with the same configuration: mean and
+//! range of each group.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,10 +21,10 @@ const COLOURS: [&str; 6] = ["#2f6db3", "#b4530a", "#3b7d3b", "#8a3fa0", "#a07c00
 
 #[derive(Debug, Args)]
 pub(crate) struct CurvesArgs {
-    /// A name, and the folders of the runs that it stands for.
+    /// A name for the group, and the folders of its runs.
     #[arg(required = true, value_name = "NAME=RUN[,RUN..]", value_parser = parse_group)]
     groups: Vec<Group>,
-    /// The score that is drawn.
+    /// The score to draw.
     #[arg(long, value_enum, default_value = "bbox")]
     metric: Metric,
     /// Draw the curves into this file.
@@ -73,7 +73,7 @@ fn parse_group(text: &str) -> Result<Group, String> {
     }
 }
 
-/// The scores of a group's runs at a step.
+/// Mean, minimum and maximum score of a group's runs at a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Point {
     step: u64,
@@ -89,7 +89,7 @@ pub(crate) fn run(args: &CurvesArgs) -> anyhow::Result<()> {
         let last = |metric| Some((*points(group, metric).ok()?.last()?, group.runs.len()));
         let (bbox, segm) = (last(Metric::Bbox), last(Metric::Segm));
         let Some((Point { step, .. }, runs)) = bbox.or(segm) else {
-            // The error names what is missing.
+            // The error names the missing score.
             points(group, Metric::Bbox)?;
             continue;
         };
@@ -108,7 +108,7 @@ pub(crate) fn run(args: &CurvesArgs) -> anyhow::Result<()> {
     engine::run_dir::write_whole(path, svg.as_bytes()).with_context(|| path.display().to_string())
 }
 
-/// The last scores of `runs` runs, for the table.
+/// A table cell: the final score of a group of `runs` runs.
 fn cell((Point { mean, least, most, .. }, runs): (Point, usize)) -> String {
     match runs {
         1 => format!("{mean:.3}"),
@@ -116,7 +116,7 @@ fn cell((Point { mean, least, most, .. }, runs): (Point, usize)) -> String {
     }
 }
 
-/// The scores at the steps that all runs of a group were evaluated at.
+/// The scores at the steps at which all runs of the group were evaluated.
 fn points(group: &Group, metric: Metric) -> anyhow::Result<Vec<Point>> {
     let mut at: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for run in &group.runs {
@@ -137,7 +137,7 @@ fn points(group: &Group, metric: Metric) -> anyhow::Result<Vec<Point>> {
     Ok(points)
 }
 
-/// Step and AP of each evaluation of a run, by step; repeated evaluations count once.
+/// The AP at each evaluated step of a run; repeated evaluations count once.
 fn scores(run: &Path, metric: Metric) -> anyhow::Result<BTreeMap<u64, f64>> {
     let path = run.join("metrics.jsonl");
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
@@ -209,7 +209,7 @@ mod tests {
     fn group_curve_is_mean_of_runs_at_common_steps() {
         let folder = tempfile::tempdir().expect("a folder");
         let first = run_of(folder.path(), "a", &[(10, 0.25), (20, 0.5), (30, 0.75)]);
-        // A step that was evaluated again after the run was resumed.
+        // Step 10 was evaluated twice, since the run was resumed before it.
         let second = run_of(folder.path(), "b", &[(10, 0.75), (10, 0.5), (20, 0.25)]);
         let text = format!("x<y={},{}", first.display(), second.display());
         let group = parse_group(&text).expect("a group");

@@ -1,4 +1,5 @@
-//! `bench data`: images per second that the pipeline decodes into slots, without training.
+//! `bench data`: images per second that the data pipeline decodes into batch slots, without
+//! training.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Data for full-size steps without COCO: synthetic images that fill one padded shape.
+//! Data for full-size steps when COCO is not available: synthetic images that fill one padded
+//! shape.
 
 use std::path::{Path, PathBuf};
 
@@ -13,17 +14,18 @@ use serde_json::{Value, json};
 
 /// Folder for the images.
 const FOLDER: &str = "runs/data/bench";
-/// The long side of a COCO image, which determines the cost of decoding and copying.
+/// Long side of the generated images, as in COCO: it determines the cost of decoding and copying.
 const LONG_SIDE: usize = 640;
 /// Minimum number of images, rounded up to full batches.
 const IMAGES: usize = 48;
-/// COCO's number of classes, for a config that takes it from the data.
+/// COCO's number of classes, for configs that take the number from the data.
 const CLASSES: usize = 80;
 
-/// Generates the images on first use, and opens them, all with one shape. They are as large as
-/// COCO's, and the config's own rule resizes them; if that gives another shape, the config's sizes
-/// are set to the shape. The number of keypoints is taken from the keypoint head. With `objects`,
-/// each image has this many, in a grid.
+/// Generates the images on first use, and opens them; all have the padded shape `shape`. They are
+/// as large as COCO images and are resized by the config's own rule; if this gives a different
+/// shape, the config's input sizes are replaced so that it gives `shape`. The number of keypoints
+/// of the keypoint head is set to that of the data. `objects` is the number of objects per image,
+/// in a grid.
 pub(crate) fn open(
     config: &mut Config,
     shape: PaddedShape,
@@ -41,7 +43,7 @@ pub(crate) fn open(
     let count = IMAGES.next_multiple_of(config.train.batch_size);
     let out = Path::new(FOLDER).join(format!("{height}x{width}-{count}"));
     let drawn = Store::open_index(&out.join("store"));
-    // Older versions generated no keypoints.
+    // Stores of older versions have no keypoints.
     if !drawn.is_ok_and(|store| store.header().keypoints.is_some()) {
         let (seed, out) = (0, out.clone());
         let options = SyntheticOptions { count, seed, height, width, out, overwrite: true };
@@ -74,8 +76,8 @@ pub(crate) fn open(
     Ok(data)
 }
 
-/// A store of the images of `set` with `objects` objects in each: rectangles in a grid, so that
-/// each object's box is matched as one positive RoI.
+/// A store with the images of `set` and `objects` objects per image: rectangles in a grid, so that
+/// each object's box becomes exactly one positive RoI.
 fn with_objects(set: &Path, objects: usize) -> anyhow::Result<PathBuf> {
     let folder = set.with_file_name(format!(
         "{}-{objects}-objects",

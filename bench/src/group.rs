@@ -1,4 +1,4 @@
-//! `bench` with several ranks: the figures of the group, and its efficiency against a single rank.
+//! `bench` with several ranks: the figures of all ranks, and their efficiency relative to one rank.
 
 use anyhow::{Context, ensure};
 use clap::Args;
@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 pub(crate) struct GroupArgs {
     #[command(flatten)]
     pub(crate) ranks: RankArgs,
-    /// With several ranks: first measure a single one with its share of the batch, and print the
-    /// efficiency: the images per second of all ranks over the number of ranks times those of one.
+    /// With N ranks: first measure one rank with its share of the batch, and print the efficiency:
+    /// images/s of all ranks divided by N times the images/s of one rank.
     #[arg(long)]
     pub(crate) efficiency: bool,
 }
@@ -23,7 +23,7 @@ pub(crate) struct GroupArgs {
 /// This rank's part of each step.
 ///
 /// # Errors
-/// Ranks that cannot share a batch evenly.
+/// The ranks cannot share a batch evenly.
 pub(crate) fn division(
     config: &Config,
     backend: &Backend,
@@ -36,10 +36,11 @@ pub(crate) fn division(
     Ok(division)
 }
 
-/// Images per second of rank 0, which runs its share of each batch while the others wait.
+/// Images per second of rank 0 when it runs its share of each batch while the other ranks wait;
+/// `None` on the other ranks.
 ///
 /// # Errors
-/// The errors of `measure`, which returns the figures for a config; a lost rank.
+/// The errors of `measure`, which returns the figures for a config; a rank is lost.
 pub(crate) fn single_rank(
     config: &Config,
     team: &Team,
@@ -52,11 +53,11 @@ pub(crate) fn single_rank(
     Ok(figures.and_then(|figures| figures["images_per_second"].as_f64()))
 }
 
-/// Gathers the figures of all ranks on rank 0: its figures become those of the group, with the step
-/// time of the slowest rank. `alone` is the images per second of one rank.
+/// Gathers the figures of all ranks on rank 0, whose `figures` become those of the group, with the
+/// step time of the slowest rank. `alone` is the images per second of one rank.
 ///
 /// # Errors
-/// A lost rank.
+/// A rank is lost.
 pub(crate) fn gather(
     team: &Team,
     through: &str,
@@ -75,7 +76,7 @@ pub(crate) fn gather(
     };
     let (mut each, mut slowest, mut seconds) = (Vec::new(), 0, 0.0_f64);
     for (rank, (own, member)) in all.iter().zip(team.group().members()).enumerate() {
-        // Each rank counts the images of the entire step.
+        // Each rank counts the images of all ranks.
         let rate = number(own, "/images_per_second")? / count as f64;
         each.push(json!({
             "rank": rank, "host": member.host, "images_per_second": rate,
@@ -134,8 +135,7 @@ pub(crate) fn print(figures: &Value) {
 
 /// Rejects options that are invalid for this number of ranks.
 ///
-/// # Errors
-/// Such an option.
+/// # Errors An option is invalid.
 pub(crate) fn check(
     args: &GroupArgs,
     ranks: usize,
@@ -144,11 +144,11 @@ pub(crate) fn check(
 ) -> anyhow::Result<()> {
     ensure!(
         ranks > 1 || !args.efficiency,
-        "--efficiency compares several ranks with one: start more, with --ranks N or a launcher"
+        "--efficiency compares several ranks with one: start several with --ranks N or a launcher"
     );
     let why = match ranks {
-        2.. if all_reduce => "sum their gradients in any case: leave out --all-reduce",
-        2.. if seconds => "make the same number of steps: give --steps, and leave out --seconds",
+        2.. if all_reduce => "always all-reduce their gradients: leave out --all-reduce",
+        2.. if seconds => "must run equally many steps: give --steps and leave out --seconds",
         _ => return Ok(()),
     };
     Err(EngineError::OfAllRanks(format!("{ranks} ranks {why}")).into())

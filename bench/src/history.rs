@@ -1,5 +1,5 @@
-//! `bench history`: the measurements in git, one JSON file per session with the day, the device and
-//! the unmodified output files of its commands, and a reader that compares sessions of one device.
+//! `bench history`: the measurements in git, one JSON file per session with the date, the device
+//! and the unmodified output files of the commands; compares sessions measured on the same device.
 
 #[cfg(test)]
 mod figures;
@@ -15,8 +15,8 @@ use serde_json::Value;
 
 #[derive(Debug, Args)]
 pub(crate) struct HistoryArgs {
-    /// Make a session of the JSON files in these folders: those of `tools/gpu.sh`, or of commands
-    /// run with --json; all of one session at once.
+    /// Create a session from the JSON files in these folders, which `tools/gpu.sh` or commands with
+    /// --json wrote; give all folders of the session at once.
     #[arg(long, value_name = "FOLDER", num_args = 1..)]
     add: Vec<PathBuf>,
     /// The folder of the history.
@@ -28,7 +28,7 @@ pub(crate) struct HistoryArgs {
     /// A remark for readers of the session.
     #[arg(long, value_name = "TEXT", requires = "add")]
     remark: Vec<String>,
-    /// Replace the session's file if it exists.
+    /// Replace the session's file if it already exists.
     #[arg(long, requires = "add")]
     replace: bool,
     /// Print every figure whose name contains this, not only images/s and medians.
@@ -46,13 +46,13 @@ struct Session {
     commit: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     remarks: Vec<String>,
-    /// By file name, as written by their commands.
+    /// The output files of the commands, unmodified, by file name.
     files: BTreeMap<String, Value>,
 }
 
-/// Suffixes of the figures that are printed without a filter.
+/// Name endings of the figures that are printed if no filter is given.
 const MAIN: [&str; 3] = ["images_per_second", "step_ms/p50", "p50_ms"];
-/// Keys whose value identifies an element of a list.
+/// Keys whose value identifies a list element.
 const NAMES: [&str; 7] = ["stage", "preset", "case", "variant", "product", "what", "shapes"];
 
 pub(crate) fn run(args: &HistoryArgs) -> anyhow::Result<()> {
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &HistoryArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The files of the folders as one session.
+/// Reads the files of the given folders into one session.
 fn session(args: &HistoryArgs) -> anyhow::Result<Session> {
     let today = || Timestamp::now().to_zoned(TimeZone::UTC).date();
     let mut session = Session {
@@ -101,7 +101,7 @@ fn session(args: &HistoryArgs) -> anyhow::Result<Session> {
             }
             ensure!(
                 *known == of,
-                "{}: is of the {what} `{of}`, other files of `{known}`: add each by itself",
+                "{}: its {what} is `{of}`, that of other files `{known}`: add them as two sessions",
                 path.display()
             );
             Ok(())
@@ -117,7 +117,7 @@ fn session(args: &HistoryArgs) -> anyhow::Result<Session> {
     }
     ensure!(
         !session.device.is_empty() && !session.commit.is_empty(),
-        "no file says its device and commit: a session needs more than baselines"
+        "no file names its device and commit: add at least one output file of `bench`"
     );
     Ok(session)
 }
@@ -131,7 +131,7 @@ fn json_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
             files.push(path);
         }
     }
-    ensure!(!files.is_empty(), "{} holds no JSON file", folder.display());
+    ensure!(!files.is_empty(), "{} contains no JSON file", folder.display());
     files.sort();
     Ok(files)
 }
@@ -150,7 +150,7 @@ fn read_all(folder: &Path) -> anyhow::Result<Vec<Session>> {
     Ok(sessions)
 }
 
-/// The numbers in a value, each with its path.
+/// Collects all numbers in a JSON value, each by its path.
 fn figures(value: &Value, place: &str, found: &mut BTreeMap<String, f64>) {
     match value {
         Value::Number(number) => {
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// A later session is compared with the earlier one of its device, and with no other.
+    /// A session is compared only with the previous session of the same device.
     #[test]
     fn two_sessions_on_one_device_are_compared() {
         let session = |day: &str, device: &str, rate: f64| Session {

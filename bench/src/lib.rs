@@ -1,9 +1,9 @@
 //! The command `bench`: throughput of the training step, of detection, of single ops and of the
-//! data pipeline, and the history of measurements.
-//! A library, so that tests can run the command too.
+//! data pipeline, and the history of measurements. A library, so that tests can also run the
+//! command.
 
-/// Prints a line to standard output. A closed pipe (`| head`) is not an error: the figures may
-/// still go to a file.
+/// Prints a line to standard output. A closed pipe (`| head`) is not an error, since the figures
+/// may still be written to a file.
 macro_rules! say {
     ($($text:tt)*) => {
         $crate::write_out(&format!("{}\n", format_args!($($text)*)))
@@ -49,26 +49,26 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Every case in the table of ops: checked first, then timed.
+    /// Check and time every case in the table of ops.
     Ops(ops::OpsArgs),
-    /// Profile a training step on a device: each op checked, each launch timed, a timeline.
+    /// Profile a training step on a GPU: check each op, time each launch, record a timeline.
     Nodes(nodes::NodesArgs),
-    /// Detection, as evaluation and prediction run it; also `bench --infer`.
+    /// Measure detection as `onegraph eval` and `predict` run it; also `bench --infer`.
     #[command(long_flag = "infer")]
     Infer(infer::InferArgs),
-    /// The time that a step should take, node by node, and its scaling; also `bench --plan`.
+    /// Predict the time of a training step, node by node, and its scaling; also `bench --plan`.
     #[command(long_flag = "plan")]
     Plan(plan::PlanArgs),
-    /// Decoding and loading, without training.
+    /// Measure decoding and loading, without training.
     Data(data::DataArgs),
-    /// AP over the steps of several runs, as a table and as a drawing.
+    /// Compare AP over the steps of several runs, as a table and a plot.
     Curves(curves::CurvesArgs),
-    /// The sessions of bench/history: compare them, or add one.
+    /// Compare the sessions in bench/history, or add one.
     History(history::HistoryArgs),
 }
 
 impl What {
-    /// Its name on the command line.
+    /// The subcommand's name on the command line.
     fn name(&self) -> &'static str {
         match self {
             What::Ops(_) => "ops",
@@ -82,12 +82,12 @@ impl What {
     }
 }
 
-/// The command line, as clap describes it.
+/// The command line as a clap command.
 pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Runs the command that this process's arguments describe.
+/// Runs the command given by this process's arguments.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = Isa::chosen()
@@ -97,7 +97,7 @@ pub fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => match error.downcast_ref() {
-            // Only rank 0 reports an error that all ranks had.
+            // An error that occurs on all ranks is reported only by rank 0.
             Some(fault @ (EngineError::OfAllRanks(_) | EngineError::Ranks { .. })) => failed(fault),
             _ => {
                 eprintln!("error: {error:#}");
@@ -123,7 +123,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     }
 }
 
-/// Writes to standard output while it is open.
+/// Writes to standard output, unless it is closed.
 fn write_out(text: &str) {
     use std::io::Write;
     let mut out = std::io::stdout();

@@ -1,4 +1,4 @@
-//! `bench ops`: the table of op cases, on the CPU or a GPU, each checked before it is timed.
+//! `bench ops`: times the table of op cases on the CPU or a GPU; each case is checked first.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -17,13 +17,13 @@ use crate::report::{commit, cpu, gemm_gflops, percentile, write_json};
 
 #[derive(Debug, Args)]
 pub(crate) struct OpsArgs {
-    /// Only cases whose name holds this.
+    /// Only run cases whose name contains this text.
     #[arg(long, default_value = "")]
     filter: String,
-    /// Runs of each case.
+    /// Timed runs of each case.
     #[arg(long, default_value_t = 5)]
     repeats: usize,
-    /// Write the figures here.
+    /// Write the figures to this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     #[command(flatten)]
@@ -33,7 +33,7 @@ pub(crate) struct OpsArgs {
 pub(crate) fn run(args: &OpsArgs) -> anyhow::Result<()> {
     let cases: Vec<OpCase> =
         cases().into_iter().filter(|case| case.to_string().contains(&args.filter)).collect();
-    anyhow::ensure!(!cases.is_empty(), "no case's name holds `{}`", args.filter);
+    anyhow::ensure!(!cases.is_empty(), "--filter `{}` matches no case", args.filter);
     let value = match args.device.open()? {
         Backend::Device(device) => cuda_ops::run(device.as_ref(), &cases, args.repeats.max(1)),
         Backend::Cpu => on_cpu(&cases, args.repeats.max(1)),

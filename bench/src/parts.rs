@@ -1,9 +1,10 @@
-//! Step time by part. Only on the CPU, where each node is timed; on a device a step is one graph.
+//! Step time by model part, on the CPU only, where each node is timed; on a GPU a step is one
+//! graph.
 
 use engine::train::Trainer;
 use graph::report::{node_cost, top_part};
 
-/// Time and work of one part of the step.
+/// Time and FLOPs of one part of the step.
 pub(crate) struct Part {
     pub(crate) name: String,
     pub(crate) ms: f64,

@@ -1,4 +1,4 @@
-//! Random weights with which a deep model's activations stay within fp16, as with trained ones.
+//! Random weights whose activations stay in the range of fp16, also in deep models.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use engine::train::Trainer;
 use engine::weights::{LoadReport, fold};
 use kernels::cpu::HostTensor;
 
-/// Scale of a frozen norm at the end of a residual branch, and of any other.
+/// Scales of frozen norms: at the end of a residual branch, and elsewhere.
 const SCALES: [f32; 2] = [0.3, 0.8];
 
-/// Reduces the scales of frozen norms that were not loaded from a file. At 1, their initial value,
-/// activations of random weights grow with each residual sum, beyond the range of fp16; the
-/// baseline scripts do the same.
+/// Reduces the scales of frozen norms that were not loaded from a file. With their initial value 1
+/// and random weights, activations grow with each residual sum and exceed the range of fp16. The
+/// PyTorch baseline scripts apply the same scales.
 pub(crate) fn calm(
     config: &Config,
     params: &[Param],
@@ -43,7 +43,7 @@ pub(crate) fn calm(
     Ok(())
 }
 
-/// A trainer with random weights that are scaled like this.
+/// A trainer with random weights, scaled by [`calm`].
 pub(crate) fn trainer(
     config: &Config,
     data: &DataSet,
@@ -52,7 +52,7 @@ pub(crate) fn trainer(
     trainer_of(config, data, backend, Division::single(&config.train, &backend.target(config)))
 }
 
-/// The same, with this division of steps.
+/// A trainer as returned by [`trainer`], for one rank of `division`.
 pub(crate) fn trainer_of(
     config: &Config,
     data: &DataSet,

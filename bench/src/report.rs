@@ -1,4 +1,4 @@
-//! The output of a bench: percentiles, the machine, JSON.
+//! Helpers for the output of a bench: percentiles, description of the machine, JSON.
 
 use std::path::Path;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use engine::runtime::Machine;
 use kernels::isa::Isa;
 use serde_json::Value;
 
-/// The value at quantile `share` (0..1) of the values, by linear interpolation.
+/// The quantile `share` (0 to 1) of the values, by linear interpolation.
 pub(crate) fn percentile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -26,29 +26,30 @@ pub(crate) fn cpu() -> String {
     format!("cpu: {}, {} threads, {isa}", machine.cpu, machine.threads)
 }
 
-/// CPU seconds of all threads of this process so far; `None` if the system does not report it.
+/// CPU seconds that all threads of this process have used; `None` if the system does not report it.
 pub(crate) fn processor_seconds() -> Option<f64> {
-    /// Ticks per second in `/proc`, on every Linux.
+    /// Clock ticks per second in `/proc`, the same on every Linux.
     const TICKS: f64 = 100.0;
     let text = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // After the command's name, which may contain spaces: utime and stime are fields 14 and 15.
+    // Fields 14 and 15 are utime and stime; counting starts after the command name, which may
+    // contain spaces.
     let mut fields = text.rsplit(')').next()?.split_whitespace().skip(11);
     let mut ticks = || fields.next()?.parse::<f64>().ok();
     Some((ticks()? + ticks()?) / TICKS)
 }
 
-/// CUDA version of the driver, if there is one.
+/// CUDA version of the driver; `None` without a driver.
 pub(crate) fn driver() -> Option<String> {
     Some(format!("CUDA {}", Installed::find().ok()?.cuda))
 }
 
-/// The commit that was built, else the version.
+/// The commit of this build, or the version if the commit is unknown.
 pub fn commit() -> String {
     let version = || format!("version {}", env!("CARGO_PKG_VERSION"));
     engine::provenance::commit().map_or_else(version, str::to_string)
 }
 
-/// GFLOP/s of a 1024 x 1024 x 1024 GEMM on all threads: the best of a few, after a warm-up.
+/// GFLOP/s of a 1024 x 1024 x 1024 GEMM on all threads: the best of a few runs, after a warm-up.
 pub(crate) fn gemm_gflops() -> anyhow::Result<f64> {
     use kernels::Role;
     use kernels::case::normal;

@@ -32,14 +32,15 @@ pub(crate) struct StepArgs {
     /// Steps to time.
     #[arg(long, default_value_t = 500)]
     steps: u64,
-    /// Steps before the clock starts.
+    /// Steps before measuring starts.
     #[arg(long, default_value_t = 5)]
     warmup: u64,
-    /// Stop after so many seconds, with the steps made by then.
+    /// Stop after this many seconds, even if fewer steps are complete.
     #[arg(long)]
     seconds: Option<f64>,
-    /// Config file, or the name of a preset. By default quickstart on the CPU, and on GPUs
-    /// torchvision_r50 with 12 images per GPU, synthetic to fill 800x1344 unless data is set.
+    /// Config file, or the name of a preset. Default on the CPU: quickstart; on GPUs:
+    /// torchvision_r50 with 12 images per GPU, which are synthetic and fill 800x1344 unless data is
+    /// set.
     #[arg(long)]
     preset: Option<String>,
     /// Change a value of the config.
@@ -48,11 +49,11 @@ pub(crate) struct StepArgs {
     /// Train on synthetic images that fill this padded shape, instead of the config's data.
     #[arg(long, value_name = "HEIGHTxWIDTH")]
     padded: Option<PaddedShape>,
-    /// Draw so many objects in each image, each of which is a positive RoI; count the positives of
-    /// the timed steps (`train.accuracies`) and print their mean.
+    /// Draw this many objects in each synthetic image, each of which becomes one positive RoI;
+    /// count the positives of the timed steps (`train.accuracies`) and print their mean.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     positives: Option<u64>,
-    /// Write the figures here.
+    /// Write the figures to this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     #[command(flatten)]
@@ -66,13 +67,13 @@ pub(crate) struct StepArgs {
 /// The timed steps.
 struct Timed {
     records: Vec<StepRecord>,
-    /// Requests to the device in these steps; zero on the CPU.
+    /// Requests to the device in the timed steps; zero on the CPU.
     asked: Asked,
-    /// CPU seconds of all threads in these steps.
+    /// CPU seconds of all threads in the timed steps.
     processor: Option<f64>,
 }
 
-/// Averages per step.
+/// Average number of requests to the device per step.
 #[derive(Default)]
 struct Asked {
     graph_launches: f64,
@@ -81,10 +82,10 @@ struct Asked {
     host_waits: f64,
 }
 
-/// The presets that are measured by default.
+/// The default presets.
 const ON_CPU: &str = "quickstart";
 const ON_GPU: &str = "torchvision_r50";
-/// Images per GPU, and their shape, with that preset.
+/// Images per GPU, and their padded shape, with the default GPU preset.
 const GPU_IMAGES: usize = 12;
 const GPU_PADDED: PaddedShape = PaddedShape { height: 800, width: 1344 };
 
@@ -93,7 +94,7 @@ impl StepArgs {
         self.preset.as_deref().unwrap_or(if on_gpu { ON_GPU } else { ON_CPU })
     }
 
-    /// The config of a bench with this many ranks.
+    /// The config of a bench with `ranks` ranks.
     fn config(&self, on_gpu: bool, ranks: usize) -> anyhow::Result<Config> {
         let mut set = self.set.clone();
         if on_gpu && self.preset.is_none() {
@@ -102,7 +103,7 @@ impl StepArgs {
         Ok(Config::load(self.preset(on_gpu), &set)?)
     }
 
-    /// The shape that synthetic images fill, unless the config's own data is used.
+    /// The padded shape that synthetic images fill; `None` if the config's own data is used.
     fn padded(&self, config: &Config, on_gpu: bool) -> Option<PaddedShape> {
         let is_usual = on_gpu && self.preset.is_none() && config.data == Data::default();
         self.padded.or(is_usual.then_some(GPU_PADDED))
@@ -111,7 +112,8 @@ impl StepArgs {
 
 pub(crate) fn run(args: &StepArgs) -> anyhow::Result<()> {
     anyhow::ensure!(args.steps > 0, "--steps must be at least 1");
-    // Rendezvous comes before devices are known; both default presets share its settings.
+    // The rendezvous runs before the device is known; its settings are equal in both default
+    // presets.
     let config = args.config(false, 1)?;
     let measured = in_group(&args.group.ranks, &args.device, &config, |rank| {
         measure(args, rank, &config).map_err(of_engine)
@@ -119,7 +121,7 @@ pub(crate) fn run(args: &StepArgs) -> anyhow::Result<()> {
     Ok(measured?)
 }
 
-/// The work of one rank.
+/// Runs the bench of one rank.
 fn measure(args: &StepArgs, rank: &Rank<'_>, config: &Config) -> anyhow::Result<()> {
     let ranks = rank.group().ranks();
     group::check(&args.group, ranks, args.all_reduce.is_asked(), args.seconds.is_some())?;
@@ -187,7 +189,7 @@ fn measure(args: &StepArgs, rank: &Rank<'_>, config: &Config) -> anyhow::Result<
     args.json.as_ref().map_or(Ok(()), |path| write_json(path, &value))
 }
 
-/// The device of this rank, and its connection to the others.
+/// The device of this rank, and its connection to the other ranks.
 fn opened(args: &StepArgs, rank: &Rank<'_>, config: &Config) -> anyhow::Result<(Backend, Team)> {
     if rank.group().ranks() > 1 {
         return Ok(rank.open(&args.device, config)?);
@@ -227,7 +229,7 @@ fn data_of(
     })
 }
 
-/// An error for the command line, with its entire chain of causes.
+/// Converts an error into one for the command line, with its entire chain of causes.
 fn of_engine(fault: anyhow::Error) -> EngineError {
     match fault.downcast() {
         Ok(fault) => fault,
@@ -270,7 +272,7 @@ fn time(
     let processor = busy.zip(processor_seconds()).map(|(before, after)| after - before);
     bar.finish_and_clear();
     anyhow::ensure!(!records.is_empty(), "--seconds {limit} leaves no time for a step");
-    // Steps begun ahead are counted, though they are not among the records.
+    // The counts include steps that are still in flight, which have no record.
     let begun = (records.len() + trainer.in_flight()) as f64;
     let each = |count: fn(&Counts) -> u64| (count(&after) - count(&before)) as f64 / begun;
     let asked = Asked {
@@ -282,7 +284,7 @@ fn time(
     Ok(Timed { records, asked, processor })
 }
 
-/// The figures that every device has.
+/// The figures that exist on every device, the CPU included.
 fn figures(records: &[StepRecord]) -> Value {
     let images: usize = records.iter().map(|r| r.images).sum();
     let seconds: f64 = records.iter().map(|r| r.step_seconds).sum();
@@ -301,7 +303,7 @@ fn figures(records: &[StepRecord]) -> Value {
         "seconds": seconds,
         "step_ms": {"p50": percentile(&ms, 0.5), "p95": percentile(&ms, 0.95)},
         "data_ms": data_ms,
-        // Zero if they are not counted.
+        // Zero if positives are not counted.
         "positives_per_image": positives,
     })
 }
@@ -328,13 +330,13 @@ fn print_figures(value: &Value) {
     }
 }
 
-/// Prints the CPU's measurements: each part's time, relative to the rate of a plain GEMM.
+/// Prints the measurements of a CPU: each part's time, and its rate relative to a plain GEMM.
 fn of_cpu(trainer: &mut Trainer, timed: &Timed, value: &mut Value) -> anyhow::Result<()> {
     let steps = timed.records.len() as f64;
     let processor_ms = timed.processor.map(|seconds| 1e3 * seconds / steps);
     let gemm = gemm_gflops()?;
     let parts = anatomy(trainer, steps);
-    let processor = processor_ms.map(|ms| format!(" | processor {ms:.0} ms a step"));
+    let processor = processor_ms.map(|ms| format!(" | CPU time {ms:.0} ms per step"));
     say!("GEMM {gemm:.0} GFLOP/s{}", processor.unwrap_or_default());
     value["processor_ms"] = processor_ms.into();
     print_parts(&parts, gemm);
@@ -344,18 +346,18 @@ fn of_cpu(trainer: &mut Trainer, timed: &Timed, value: &mut Value) -> anyhow::Re
     Ok(())
 }
 
-/// Prints a device's measurements: its graphs, and a step's requests to it.
+/// Prints the measurements of a GPU: its graphs, and the requests per step.
 fn of_device(trainer: &Trainer, asked: &Asked, value: &mut Value) {
     let kernels: Vec<usize> = trainer.graphs().iter().map(|graph| graph.kernels).collect();
     say!(
         "kernels in each captured graph {kernels:?} | a step: {:.2} graph launches, {:.2} single \
-         launches, {:.2} copies to the device, {:.2} waits of the host",
+         launches, {:.2} copies to the device, {:.2} host syncs",
         asked.graph_launches,
         asked.kernel_launches,
         asked.uploads,
         asked.host_waits,
     );
-    say!("where the time of a step goes, part by part, is shown with --device cpu only");
+    say!("for the time of each node use `bench nodes`; only --device cpu lists parts here");
     value["graph_kernels"] = kernels.into();
     value["a_step"] = json!({
         "graph_launches": asked.graph_launches,

@@ -1,8 +1,8 @@
-//! The cost of an op in the element types of a device.
+//! The cost of an op with the element types used on GPUs.
 
 use kernels::{Op, Precision, TensorDesc};
 
-/// FLOPs of an op, and bytes in the device's element types.
+/// FLOPs of an op, and its bytes with the element types used on GPUs.
 pub(crate) fn on_device(
     op: &dyn Op,
     inputs: &[TensorDesc],

@@ -3,15 +3,15 @@
 #
 #   fetch-coco.sh DIR [--mirror URL] [--sums FILE] [--no-prep]
 #
-# DIR gets train2017.zip, val2017.zip, annotations_trainval2017.zip and R-50.pkl (20 GB), their
-# contents (20 GB), and train.store and val.store (20 GB). A file gets its final name only once its
-# MD5 is verified; an interrupted run resumes. --mirror replaces the hosts, with all files in one
-# directory, including R-50.pkl.md5sum; --sums is a file in md5sum's format that replaces the sums
-# below; --no-prep stops before the stores. ONEGRAPH_BIN is the program. Needs curl, unzip and
-# md5sum.
+# DIR gets train2017.zip, val2017.zip, annotations_trainval2017.zip and R-50.pkl (20 GB), the
+# unpacked files (20 GB), and train.store and val.store (20 GB). A file gets its final name only
+# after its MD5 is verified; an interrupted download is continued by the next call. --mirror is a
+# URL that has all files in one directory, including R-50.pkl.md5sum, and replaces the original
+# hosts; --sums is a file in md5sum's format that replaces the sums below; --no-prep does not create
+# stores. ONEGRAPH_BIN is the program. Needs curl, unzip and md5sum.
 #
 # Tested against a local server with small files (tests/tests/fetch_script.rs), not against the
-# hosts themselves.
+# original hosts.
 set -euo pipefail
 
 die() {
@@ -26,13 +26,13 @@ files=(
     "train2017.zip $coco/zips"
     "R-50.pkl https://dl.fbaipublicfiles.com/detectron/ImageNetPretrained/MSRA"
 )
-# COCO's as published by its users. The host of the weights publishes their sum next to them, as
-# R-50.pkl.md5sum, which detects truncated and damaged files.
+# MD5s of COCO's files, as published by users of COCO. R-50.pkl.md5sum, on the same host as
+# R-50.pkl, has the MD5 of the weights, which detects truncated and damaged files.
 sums='f4bbac642086de4f52a3fdda2de5fa2c  annotations_trainval2017.zip
 442b8da7639aecaf257c1dceb8ba8c80  val2017.zip
 cced6f7f71b7629ddf16f17bbcfab6b2  train2017.zip'
 
-readonly TRIES=5 # of a file, each where the one before ended
+readonly TRIES=5 # download attempts per file; each continues where the previous attempt ended
 
 usage='usage: fetch-coco.sh DIR [--mirror URL] [--sums FILE] [--no-prep]'
 dir='' mirror='' prep=yes
@@ -63,7 +63,7 @@ done
 if [[ $prep ]]; then
     program=${ONEGRAPH_BIN:-onegraph}
     program=$(command -v "$program") ||
-        die "$program: not found; put onegraph on PATH, or its path in ONEGRAPH_BIN"
+        die "$program: not found; add onegraph to PATH, or set ONEGRAPH_BIN to its path"
     program=$(realpath "$program")
 fi
 mkdir -p -- "$dir"
@@ -75,10 +75,10 @@ sum_of() {
     sum=$(awk -v name="$1" '$2 == name || $2 == "*" name { print $1 }' <<<"$sums")
     if [[ -z $sum ]]; then
         sum=$(curl --fail --location --silent --show-error --retry "$TRIES" -- "$2.md5sum") ||
-            die "$2.md5sum: not fetched; run this again, or give the MD5 of $1 with --sums"
+            die "$2.md5sum: download failed; run this again, or pass the MD5 of $1 with --sums"
         sum=${sum%%[[:space:]]*}
     fi
-    [[ $sum =~ ^[0-9a-f]{32}$ ]] || die "\`$sum\` is no MD5 of $1; give it with --sums"
+    [[ $sum =~ ^[0-9a-f]{32}$ ]] || die "\`$sum\` is not an MD5 of $1; pass the MD5 with --sums"
     printf '%s' "$sum"
 }
 
@@ -102,7 +102,7 @@ fetch() {
         done
         is_right "$name.part" "$sum" || {
             rm -- "$name.part"
-            die "$url: its MD5 is not the published one, so it was removed; run this again"
+            die "$url: its MD5 is not the published one, so the file was removed; run this again"
         }
     fi
     mv -- "$name.part" "$name"
@@ -114,7 +114,7 @@ unpack() {
     printf 'unpacking %s\n' "$1"
     rm -rf -- "$2.part"
     unzip -q "$1" -d "$2.part" || die "$dir/$1: cannot be unpacked; is the disk full?"
-    [[ -d $2.part/$2 ]] || die "$dir/$1: holds no folder $2"
+    [[ -d $2.part/$2 ]] || die "$dir/$1: contains no folder $2"
     mv -- "$2.part/$2" "$2"
     rm -rf -- "$2.part"
 }

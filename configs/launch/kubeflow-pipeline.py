@@ -1,12 +1,12 @@
-"""A Kubeflow pipeline that trains a model, asks its score, and serves it if that is high enough.
+"""A Kubeflow pipeline that trains and evaluates a model, and serves it if its AP is high enough.
 
     pip install kfp kfp-kubernetes
     python3 kubeflow-pipeline.py pipeline.yaml --image REGISTRY/onegraph:TAG --gpus 8
 
-It runs the image of the Dockerfile beside this file, on the volume onegraph-data of
-kubeflow-mpijob.yaml. A training that is started again goes on from its last checkpoint. The last
-step needs a service account that may apply deployments and services in its namespace.
-Compiled by kfp 2.17; the commands of its first two steps were run on one machine. Not tested on a
+The pipeline runs the image of the Dockerfile in this folder, with the volume onegraph-data of
+kubeflow-mpijob.yaml. A restarted training step resumes from the last checkpoint. The serving step
+needs a service account that may apply deployments and services in its namespace.
+Compiled by kfp 2.17; the commands of the first two steps were run on one machine. Not tested on a
 cluster.
 """
 
@@ -15,7 +15,7 @@ import argparse
 from kfp import compiler, dsl, kubernetes
 
 DATA = "/data"
-# $0 and the following are the step's arguments.
+# $0, $1 and so on are the arguments of the step.
 TRAIN = 'exec onegraph train "$0" --set train.run_dir="$1" --set train.name="$2" --ranks "$3" --resume auto'
 # The image contains jq.
 SCORE = """onegraph eval --run "$0"
@@ -49,7 +49,7 @@ END"""
 
 
 def pipeline(image, gpus, kubectl):
-    """The pipeline for an image and a number of GPUs, which Kubernetes wants as constants."""
+    """The pipeline for an image and a number of GPUs, which must be constants for Kubernetes."""
 
     @dsl.container_component
     def train(config: str, runs: str, name: str):
@@ -67,7 +67,7 @@ def pipeline(image, gpus, kubectl):
         kubernetes.mount_pvc(task, "onegraph-data", DATA)
         # NCCL uses shared memory; a pod has 64 MiB by default.
         kubernetes.empty_dir_mount(task, "shared-memory", "/dev/shm", medium="Memory", size_limit="16Gi")
-        # Never reuse the score of another run.
+        # Never reuse the score of a different run.
         return task.set_caching_options(False)
 
     @dsl.pipeline(name="onegraph")
@@ -85,8 +85,8 @@ def pipeline(image, gpus, kubectl):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", help="file to write, YAML")
-    parser.add_argument("--image", required=True, help="the image with onegraph, built with the feature serve")
-    parser.add_argument("--gpus", type=int, default=1, help="GPUs of the training's pod")
+    parser.add_argument("--image", required=True, help="the image with onegraph")
+    parser.add_argument("--gpus", type=int, default=1, help="GPUs of the training pod")
     parser.add_argument("--kubectl", default="bitnami/kubectl:1.31", help="an image with kubectl and bash")
     given = parser.parse_args()
     compiler.Compiler().compile(pipeline(given.image, given.gpus, given.kubectl), given.out)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Starts onegraph under Open MPI 4.1, one rank per GPU, on this host or on several: any command
-# after `--`, or `onegraph train`.
+# Starts onegraph under Open MPI 4.1, one rank per GPU, on one or several hosts: any command after
+# `--`, or `onegraph train`.
 #
 #   mpirun.sh [-n RANKS] [-H HOST:RANKS,HOST:RANKS..] -- COMMAND [ARGUMENTS]
 #   mpirun.sh [-n RANKS] [-H HOST:RANKS,HOST:RANKS..] CONFIG [OPTIONS OF onegraph train]
@@ -8,14 +8,14 @@
 #   mpirun.sh -H a:8,b:8 -- mlperf run mlperf_128 --out submission --org ORG --system NAME
 #   ONEGRAPH_BIN=bench mpirun.sh -H a:8,b:8 -- --steps 500
 #
-# Without -H, hosts come from OMPI_MCA_orte_default_hostfile (set by Kubeflow), else this one;
-# without -n there are as many ranks as slots, or GPUs of this host. Several hosts need ssh from
-# here, and the program, config and data under the same paths. ONEGRAPH_BIN is the program. SIGTERM,
-# SIGINT, SIGHUP and SIGUSR1 request the ranks to save and leave; a second one ends mpirun. The exit
-# code is mpirun's: 6 saved and left, 8 a rank was lost, 128+N rank 0 was killed by signal N. See
-# docs/many-processes.md for details.
+# Without -H, hosts come from OMPI_MCA_orte_default_hostfile (set by Kubeflow); without this file
+# only this host is used. Without -n the number of ranks is the number of slots, or of GPUs of this
+# host. Several hosts need ssh from this host, and program, config and data under the same paths.
+# ONEGRAPH_BIN is the program. On SIGTERM, SIGINT, SIGHUP or SIGUSR1 the ranks save and exit; a
+# second signal stops mpirun. The exit code is mpirun's: 6 saved and exited, 8 a rank was lost,
+# 128+N rank 0 was killed by signal N. See docs/many-processes.md for details.
 #
-# Tested with Open MPI 4.1.4, on CPUs: one host; two hosts that are network namespaces, over ssh.
+# Tested with Open MPI 4.1.4, on CPUs: one host; two hosts (network namespaces) over ssh.
 # Not tested: GPUs, EFA.
 set -euo pipefail
 
@@ -33,13 +33,13 @@ while getopts n:H: option; do
     *) die "$usage" ;;
     esac
 done
-# getopts removes `--`; it is the last word before the rest.
+# getopts skips `--`, which is then the last word before the remaining arguments.
 command=(train)
 [[ ${*:OPTIND-1:1} != -- ]] || command=()
 shift $((OPTIND - 1))
 (($#)) || die "no config and no command; $usage"
 program=$(command -v "${ONEGRAPH_BIN:-onegraph}") ||
-    die "${ONEGRAPH_BIN:-onegraph}: not found; put onegraph on PATH, or its path in ONEGRAPH_BIN"
+    die "${ONEGRAPH_BIN:-onegraph}: not found; add onegraph to PATH, or set ONEGRAPH_BIN to its path"
 program=$(realpath "$program")
 command -v mpirun >/dev/null || die 'mpirun: not found; install openmpi-bin'
 
@@ -62,9 +62,9 @@ if [[ -z $ranks ]]; then
         ranks=$(nvidia-smi --list-gpus | wc -l)
     fi
 fi
-[[ $ranks =~ ^[1-9][0-9]*$ ]] || die "${ranks:-no} ranks; say how many with -n"
+[[ $ranks =~ ^[1-9][0-9]*$ ]] || die "${ranks:-no} ranks; set their number with -n"
 
-# On one host the ranks find each other; across hosts rank 0 is on the first.
+# On one host ranks connect without an address; with several hosts rank 0 is on the first host.
 num_hosts=$((${#hosts[@]} > 1 ? ${#hosts[@]} : 1))
 if ((num_hosts > 1)); then
     export MASTER_ADDR=${MASTER_ADDR:-${hosts[0]%%:*}} MASTER_PORT=${MASTER_PORT:-29500}
@@ -72,8 +72,8 @@ if ((num_hosts > 1)); then
         ONEGRAPH_TOKEN=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
         export ONEGRAPH_TOKEN
     fi
-    # mpirun probes a host after 5 s of silence, and gives it up after 5 s more. Its defaults (300 s
-    # and 180 s) make it wait for minutes after all ranks have ended.
+    # mpirun probes a host after 5 s without data, and gives up after 5 s more. With Open MPI's
+    # defaults (300 s and 180 s), mpirun waits for minutes after all ranks have exited.
     export OMPI_MCA_oob_tcp_keepalive_time=${OMPI_MCA_oob_tcp_keepalive_time:-5}
     export OMPI_MCA_oob_tcp_keepalive_intvl=${OMPI_MCA_oob_tcp_keepalive_intvl:-1}
     export OMPI_MCA_oob_tcp_keepalive_probes=${OMPI_MCA_oob_tcp_keepalive_probes:-5}
@@ -93,9 +93,9 @@ while read -r name; do
     esac
 done < <(compgen -e)
 
-# After a rank has failed, mpirun sends the others SIGTERM, and later SIGKILL, each after this many
-# seconds (its default is 1): together more than the 10 in which survivors leave
-# (ranks.timeout_seconds). mpirun neither ends nor prints a message before that.
+# After a rank has failed, mpirun sends SIGTERM to the remaining ranks after this many seconds
+# (default 1), and SIGKILL after as many more: in total more than the 10 s in which these ranks exit
+# by themselves (ranks.timeout_seconds). Until then mpirun neither exits nor prints a message.
 options+=(--mca odls_base_sigkill_timeout "${OMPI_MCA_odls_base_sigkill_timeout:-6}")
 
 # A separate session, so that Ctrl-C in a terminal reaches only this script.
@@ -105,7 +105,7 @@ mpirun=$!
 asked=''
 leave() {
     if [[ -z $asked ]]; then
-        printf 'mpirun.sh: asking the ranks to save and leave\n' >&2
+        printf 'mpirun.sh: requesting all ranks to save and exit\n' >&2
         kill -USR1 "$mpirun" 2>/dev/null || true
     else
         kill -TERM "$mpirun" 2>/dev/null || true
@@ -113,7 +113,7 @@ leave() {
     asked=yes interrupted=yes
 }
 trap leave TERM INT HUP USR1
-# A trapped signal interrupts `wait`, whose status is only mpirun's if there was no signal.
+# A trapped signal interrupts `wait`; without a signal, the status of `wait` is mpirun's exit code.
 while interrupted='' code=0; do
     wait "$mpirun" || code=$?
     [[ -n $interrupted ]] || exit "$code"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs a command as ranks on two hosts that are network namespaces of this machine: separate
-# addresses and host names, a virtual cable between them, torchrun's variables instead of ssh and a
-# launcher; with -m runs mpirun, or a script that starts it, on the first host, and lets it reach
-# the second.
+# Runs a command as ranks on two simulated hosts, which are network namespaces of this machine with
+# separate addresses and host names and a virtual network cable. The ranks get torchrun's variables,
+# without ssh and a launcher. With -m the command, which is mpirun or a script that starts mpirun,
+# runs once on the first host and can start processes on the second.
 #
 #   two-hosts.sh [-r RANKS_PER_HOST] [-c SECONDS] COMMAND [ARGUMENTS]
 #   two-hosts.sh onegraph train CONFIG
@@ -10,17 +10,17 @@
 #   two-hosts.sh sh -c 'hostname; echo "rank $RANK of $WORLD_SIZE"'
 #
 # Each rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and
-# ONEGRAPH_TOKEN; its lines are prefixed with [HOST RANK]. -c cuts the cable after that time:
-# packets are lost without an error. SIGTERM and SIGINT reach the ranks as SIGUSR1. Exit code: the
-# highest of the ranks'. Namespaces and cable are removed when the script ends for any reason. Needs
-# iproute2 and util-linux, as root or with user namespaces.
+# ONEGRAPH_TOKEN; its output lines are prefixed with [HOST RANK]. -c disconnects the network after
+# this time: packets are lost without an error. SIGTERM and SIGINT are forwarded to the ranks as
+# SIGUSR1. The exit code is the highest exit code of a rank. Namespaces and cable are removed when
+# the script ends for any reason. Needs iproute2 and util-linux, as root or with user namespaces.
 #
-# Tested: as root and as a user, with a TCP server and client in Python; training with 2 ranks per
-# host, on CPUs; with -m timed runs of the same, Open MPI 4.1.4. Not tested: GPUs.
+# Tested as root and as a user, on CPUs: a TCP server and client in Python; training with 2 ranks
+# per host; timed runs with -m, Open MPI 4.1.4. Not tested: GPUs.
 set -euo pipefail
 
 usage='two-hosts.sh: usage: two-hosts.sh [-m] [-r RANKS_PER_HOST] [-c SECONDS] COMMAND'
-# The script moves itself into a new network namespace, which ends with it.
+# The script moves itself into a new network namespace, which is removed when the script ends.
 if [[ ${TWO_HOSTS_PID:-} != "$$" ]]; then
     user=(--user --map-root-user)
     ((EUID)) || user=()
@@ -53,7 +53,7 @@ clean() {
 }
 trap clean EXIT
 
-# held PID NAMESPACE: waits, at most 5 s, until the process has left this namespace.
+# held PID NAMESPACE: waits, at most 5 s, until the process has left the script's namespace.
 held() {
     local tries
     for ((tries = 0; tries < 500; tries++)); do
@@ -63,7 +63,7 @@ held() {
     printf 'two-hosts.sh: no %s namespace after 5 s\n' "$2" >&2
     return 1
 }
-# Each dies with this script, which may be killed without notice.
+# Kills each child process if this script is killed.
 bound=(setpriv --pdeathsig KILL)
 names=(host-a host-b)
 ip link add cable-a type veth peer name cable-b
@@ -85,7 +85,7 @@ token=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
 export MASTER_ADDR=10.77.0.1 MASTER_PORT=${MASTER_PORT:-29500}
 export ONEGRAPH_TOKEN=${ONEGRAPH_TOKEN:-$token}
 if [[ -n $by_mpirun ]]; then
-    # Called by mpirun instead of ssh, with a host's address and the words of a command.
+    # mpirun calls this agent instead of ssh, with a host's address and the words of a command.
     cat >"$scratch/agent" <<END
 #!/bin/sh
 [ "\$1" = 10.77.0.1 ] && host=${holders[0]} || host=${holders[1]}
@@ -110,7 +110,7 @@ for ((rank = 0; rank < ${WORLD_SIZE:-0}; rank++)); do
     ranks+=($!)
 done
 if [[ -n $cut_after ]]; then
-    # shellcheck disable=SC2016  # that shell's own arguments
+    # shellcheck disable=SC2016  # arguments of the inner shell
     "${bound[@]}" sh -c 'sleep "$1" && echo "two-hosts.sh: cable cut" >&2 && exec nsenter \
         --target "$2" --net ip link set cable-a down' cut "$cut_after" "${holders[0]}" &
     disown
@@ -125,7 +125,7 @@ leave() {
 trap leave TERM INT HUP USR1
 highest=0
 for rank in "${!ranks[@]}"; do
-    # A trapped signal interrupts `wait`, whose status is only the rank's if there was no signal.
+    # A trapped signal interrupts `wait`; without a signal, its status is the rank's exit code.
     while interrupted='' code=0; do
         wait "${ranks[rank]}" || code=$?
         [[ -n $interrupted ]] || break

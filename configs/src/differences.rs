@@ -6,14 +6,14 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
-/// A key whose value differs in another config.
+/// A key whose values differ between two configs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
-    /// The key with its tables, such as `solver.learning_rate`.
+    /// The dotted key, such as `solver.learning_rate`.
     pub key: String,
-    /// The first config's value as TOML; `none` if it has none.
+    /// The value in the first config as TOML; `none` if the key is not set.
     pub from: String,
-    /// The second config's value.
+    /// The value in the second config.
     pub to: String,
 }
 

@@ -20,7 +20,8 @@ pub fn to_toml(config: &impl Serialize) -> Result<String, ConfigError> {
     toml::to_string(config).map_err(|error| ConfigError::Write { message: error.to_string() })
 }
 
-/// A config as a table, converted through text: an f32 is then the number that a user would write.
+/// A config as a table, converted through text so that an f32 becomes the decimal number that a
+/// user would write.
 ///
 /// # Errors
 /// As for [`to_toml`].
@@ -88,7 +89,7 @@ impl Schema {
     }
 }
 
-/// The wrapped meaning, and a line with the values.
+/// Writes the key's meaning, wrapped, and a line with its allowed values.
 fn comment(text: &mut String, key: &Key) {
     let unit = key.unit.as_ref().map(|unit| format!(" ({unit})")).unwrap_or_default();
     for paragraph in [key.meaning.clone(), format!("Values: {}{unit}.", key.values())] {

@@ -2,17 +2,17 @@
 
 use std::io;
 
-/// A config that cannot be used. The message has the file, the dotted key and the fix.
+/// An invalid config. The message contains the file, the dotted key and the fix.
 ///
-/// If the key comes from an override, the file is given as `--set`.
+/// For a key from an override, the file is `--set`.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The path is not a file, and its name is not a preset's.
+    /// The path is neither a file nor the name of a preset.
     #[error("{file}: no such file, and no preset of that name; {presets}")]
     NotFound {
         /// The requested path.
         file: String,
-        /// The most similar preset, and the names of all.
+        /// The most similar preset, and the names of all presets.
         presets: String,
     },
     /// The file exists but cannot be read.
@@ -33,13 +33,13 @@ pub enum ConfigError {
         /// The parser's message.
         message: String,
     },
-    /// An override that is not `key=value`.
+    /// An override that does not have the form `key=value`.
     #[error("--set {text}: must be KEY=VALUE, such as train.steps=100")]
     Override {
         /// The override as given.
         text: String,
     },
-    /// Files that extend each other in a cycle.
+    /// A cycle of files that extend each other.
     #[error(
         "{file}: `extends = \"{parent}\"` closes a cycle of files that extend one another; remove it"
     )]
@@ -59,7 +59,7 @@ pub enum ConfigError {
         file: String,
         /// The file or preset that it extends.
         parent: String,
-        /// The most similar preset, and the names of all.
+        /// The most similar preset, and the names of all presets.
         presets: String,
     },
     /// An unknown key.
@@ -84,10 +84,10 @@ pub enum ConfigError {
         /// The value found.
         got: String,
     },
-    /// A value of the right type that is invalid, alone or in combination with another.
+    /// A value of the right type that is invalid, by itself or in combination with a different key.
     #[error("{file}: `{key}` {problem}")]
     Invalid {
-        /// Where the value comes from.
+        /// The file that sets the value, or `--set`.
         file: String,
         /// The dotted key.
         key: String,

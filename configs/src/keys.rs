@@ -1,6 +1,6 @@
 //! Properties of each key: type, unit, limits, default, meaning, and the rules for changing it.
 //!
-//! All are derived from the tables: their doc comments and their attributes.
+//! All properties are derived from the doc comments and attributes of the tables.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -8,17 +8,17 @@ use serde_json::{Map, Value};
 use crate::shape::{Shape, join};
 use crate::{MlperfRule, ResumeRule};
 
-/// A key with a value (not a table), or an optional table, which is enabled if present; or a key of
-/// each table in a list of tables.
+/// A key with a value, a key of each table in a list of tables, or the name of an optional table,
+/// which is enabled by being present.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Key {
     /// Dotted, such as `train.batch_size`.
     pub name: String,
     /// The allowed values, in words.
     pub kind: String,
-    /// The value of its table's `kind` for which it is read; `None` if it always is.
+    /// The key is only used if `kind` in its table has this value; `None` if it is always used.
     pub of: Option<String>,
-    /// The unit of a number; `None` for text, words, and numbers without one.
+    /// The unit of a number; `None` for text, words, and numbers without a unit.
     pub unit: Option<String>,
     /// Minimum of a number, or of each number in a list.
     pub min: Option<serde_json::Number>,
@@ -26,13 +26,13 @@ pub struct Key {
     pub max: Option<serde_json::Number>,
     /// The default as TOML; `"none"` if it is not set.
     pub default: String,
-    /// Its meaning, in sentences.
+    /// The meaning of the key.
     pub meaning: String,
-    /// The allowed words, each with its meaning; empty unless it takes words.
+    /// The allowed words, each with its meaning; empty if the key does not take words.
     pub words: Vec<(String, String)>,
-    /// The rule for changing it when a run is resumed.
+    /// The rule for changing the value when a run is resumed.
     pub resume: ResumeRule,
-    /// The rule of MLPerf's closed division for values other than the reference's.
+    /// The rule of MLPerf's closed division for a value that differs from the reference's.
     pub mlperf: MlperfRule,
     /// True for a key of each table in a list of tables.
     pub in_list: bool,
@@ -51,15 +51,15 @@ impl Key {
     }
 }
 
-/// Every key of a schema, in the order of its tables; the keys of a table come before its inner
-/// tables.
+/// Every key of a schema, in the order of its tables; the keys of a table precede those of its
+/// inner tables.
 pub(crate) fn keys_of(schema: &Value, shape: &Shape) -> Vec<Key> {
     let mut found = Vec::new();
     collect("", schema, shape, &mut found);
     found
 }
 
-/// The table that a dotted name begins with; empty if it has none.
+/// The table at the start of a dotted name; empty if there is none.
 pub fn table_of(name: &str) -> &str {
     name.rsplit_once('.').map_or("", |(table, _)| table)
 }
@@ -78,7 +78,7 @@ pub(crate) fn number(number: &serde_json::Number) -> String {
     }
 }
 
-/// The schema itself, or the variant of an optional one that is not null.
+/// The schema itself, or for an optional value the variant that is not null.
 fn present(schema: &Value) -> &Value {
     let variants = schema["anyOf"].as_array().into_iter().flatten();
     variants.into_iter().find(|variant| variant["type"] != "null").unwrap_or(schema)
@@ -141,7 +141,7 @@ fn describe(name: String, default: String, schema: &Value, shape: &Shape) -> Key
     }
 }
 
-/// A property from the attribute of every key.
+/// A property that each key has in its attribute.
 fn fact<'a, T: Deserialize<'a>>(schema: &'a Value, name: &str) -> T {
     T::deserialize(&schema[name]).unwrap_or_else(|_| unreachable!("a key without `{name}`"))
 }

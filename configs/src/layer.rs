@@ -8,14 +8,14 @@ use crate::keys::{Key, is_short_for};
 use crate::schema::{Schema, Synonym};
 use crate::shape::{Shape, join, names};
 
-/// Below this similarity (0 to 1) a suggestion would confuse more than help. One wrong letter in
-/// three (`rpm` for `rpn`) still passes.
+/// Minimum similarity (0 to 1) of a suggested key. One wrong letter in three (`rpm` for `rpn`) is
+/// still accepted.
 const MIN_SIMILARITY: f64 = 0.66;
 
-/// The word that unsets an optional key.
+/// The value that unsets an optional key.
 pub(crate) const NONE: &str = "none";
 
-/// The key, outside the schema, with the file to start from.
+/// The key with the file or preset to inherit from; it is not in the schema.
 pub(crate) const EXTENDS: &str = "extends";
 
 /// Checks all keys and types of one layer.
@@ -50,7 +50,8 @@ impl Layer<'_> {
     fn value(&self, key: &str, value: &Value, shape: &Shape) -> Result<(), ConfigError> {
         match (shape, value) {
             (Shape::Optional(_), Value::String(word)) if word == NONE => Ok(()),
-            // The error message then also mentions "none".
+            // A mismatch is reported with the optional shape, so that the message also mentions
+            // "none".
             (Shape::Optional(inner), Value::Table(table)) if inner.fields().is_some() => {
                 self.table(key, table, inner)
             }
@@ -65,7 +66,7 @@ impl Layer<'_> {
             }
             (Shape::List { item, len }, Value::Array(values)) => {
                 if len.is_some_and(|len| len != values.len()) {
-                    let got = format!("{} of them", values.len());
+                    let got = format!("{} items", values.len());
                     return Err(self.type_error(key, shape, got));
                 }
                 let mut items = values.iter().enumerate();
@@ -106,7 +107,7 @@ fn accepts(shape: &Shape, value: &Value) -> bool {
 
 fn describe(value: &Value) -> String {
     match value {
-        // A number out of TOML's range is parsed as text in an override.
+        // In an override, a number outside TOML's range is parsed as text.
         Value::String(text) if is_huge(text) => format!("the number {text}, which is too large"),
         Value::String(text) => format!("the string \"{text}\""),
         Value::Float(value) if value.is_finite() && value.abs() > f64::from(f32::MAX) => {
@@ -120,14 +121,15 @@ fn describe(value: &Value) -> String {
     }
 }
 
-/// True if a text is an integer beyond TOML's range.
+/// True if a text is an integer outside TOML's range.
 fn is_huge(text: &str) -> bool {
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     is_number && text.parse::<i64>().is_err()
 }
 
-/// The most likely key: similar spelling in the same table, or the same name in another.
+/// A hint with the most likely key: one with similar spelling in the same table, or one with this
+/// name in a different table.
 fn hint(prefix: &str, name: &str, fields: &[(&'static str, Shape)], schema: &Schema) -> String {
     let (likeness, alike) = fields
         .iter()
@@ -136,7 +138,7 @@ fn hint(prefix: &str, name: &str, fields: &[(&'static str, Shape)], schema: &Sch
             false => (strsim::normalized_damerau_levenshtein(name, known), *known),
         })
         .fold((0.0, ""), |best, next| if next.0 > best.0 { next } else { best });
-    // A table in a list has few keys, and they are not confused with the config's tables.
+    // For a table in a list, keys of the config's other tables are not suggested.
     let is_in_list = prefix.ends_with(']');
     let mut elsewhere = Vec::new();
     collect_named("", name, &schema.shape, &mut elsewhere);
@@ -158,7 +160,7 @@ fn hint(prefix: &str, name: &str, fields: &[(&'static str, Shape)], schema: &Sch
     format!("did you mean `{suggestion}`?")
 }
 
-/// Dotted keys whose last component is `name`, or is abbreviated by it.
+/// Collects the dotted keys whose last component is `name`, or has the abbreviation `name`.
 fn collect_named(prefix: &str, name: &str, shape: &Shape, found: &mut Vec<String>) {
     for (known, inner) in shape.fields().unwrap_or_default() {
         let key = join(prefix, known);

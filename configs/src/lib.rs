@@ -1,11 +1,12 @@
 //! The config infrastructure: tables of keys in Rust, their files, overrides and documentation.
 //!
 //! A run is described by one TOML file. Every key has a default, so a file contains only what it
-//! changes; `extends = "other.toml"` applies another file's values first. The presets of this
-//! folder (`configs/*.toml`) are compiled into the binary, so `quickstart` works from anywhere. A
-//! table is a struct defined by `table!` where it is used; `engine::config` combines them.
+//! changes; `extends = "other.toml"` applies another file's values first. The presets
+//! (`configs/*.toml`) are compiled into the binary, so `quickstart` works from any directory. A
+//! table is a struct that `table!` defines in the crate that uses it; `engine::config` combines the
+//! tables.
 //!
-//! A user's mistake is reported in a one-line message with the file, the key and the fix:
+//! An invalid config is reported in a one-line message with the file, the key and the fix:
 //! `my.toml: unknown key `solver.larning_rate`; did you mean `solver.learning_rate`?`
 
 mod check;

@@ -1,4 +1,4 @@
-//! Loads the merged tables of a config from a path and overrides.
+//! Loads a config from a path and overrides, and merges their tables.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::merge::Layers;
 use crate::presets::{advice, preset_of_path};
 use crate::schema::Schema;
 
-/// The file name in messages about overrides.
+/// Shown instead of a file name in messages about overrides.
 const SET: &str = "--set";
 
 /// A config's text and its origin.
@@ -24,7 +24,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// The text of a file, or of a preset that the path ends in.
+    /// The text of a file, or of the preset named by the last component of the path.
     ///
     /// # Errors
     /// [`ConfigError::NotFound`] or [`ConfigError::Read`].
@@ -35,12 +35,12 @@ impl Source {
         })
     }
 
-    /// A text with this name in messages; it can extend presets only.
+    /// A config given as text, called `name` in messages; it can only extend presets.
     pub fn of_text(name: &str, text: &str) -> Self {
         Self { label: name.into(), path: None, text: text.into() }
     }
 
-    /// The file's text; `None` if there is no such file.
+    /// Reads a file; `None` if it does not exist.
     fn read(path: &Path) -> Result<Option<Self>, ConfigError> {
         if !path.is_file() {
             return Ok(None);
@@ -57,7 +57,7 @@ impl Source {
         Some(Self { label: format!("preset {name}"), path: None, text: text.into() })
     }
 
-    /// Resolves `extends = parent` in this source: a file next to it, else a preset.
+    /// Resolves `extends = parent` in this source: a file in the same directory, else a preset.
     fn parent(&self, parent: &str) -> Result<Self, ConfigError> {
         if let Some(path) = &self.path {
             let beside = path.parent().unwrap_or(Path::new("")).join(parent);
@@ -72,7 +72,7 @@ impl Source {
         })
     }
 
-    /// True if both are the same file or preset, for any spelling of the path.
+    /// True if both are the same file or preset, even if the paths are written differently.
     fn is(&self, other: &Self) -> bool {
         match (&self.path, &other.path) {
             (Some(a), Some(b)) => match (a.canonicalize(), b.canonicalize()) {
@@ -86,8 +86,7 @@ impl Source {
 }
 
 impl Source {
-    /// The text of a file or a preset, and everything it extends, merged, with `key=value`
-    /// overrides.
+    /// Merges this file or preset, everything it extends, and `key=value` overrides.
     ///
     /// # Errors
     /// Any [`ConfigError`] but [`ConfigError::Invalid`].
@@ -103,7 +102,7 @@ impl Source {
     }
 }
 
-/// The source and everything it extends, parsed, the source first.
+/// The parsed tables of the source and of everything it extends, the source first.
 fn chain(source: Source) -> Result<Vec<(String, Table)>, ConfigError> {
     let mut tables = Vec::new();
     let mut seen = vec![source];
@@ -141,7 +140,7 @@ fn parse(file: &str, text: &str) -> Result<Table, ConfigError> {
     })
 }
 
-/// `a.b=value` as nested tables.
+/// Parses `a.b=value` into nested tables.
 fn parse_override(text: &str) -> Result<Table, ConfigError> {
     let malformed = || ConfigError::Override { text: text.into() };
     let (key, value) = text.split_once('=').ok_or_else(malformed)?;
@@ -157,10 +156,11 @@ fn parse_override(text: &str) -> Result<Table, ConfigError> {
     Ok(table)
 }
 
-/// A TOML value; text that is not TOML becomes a string, so a shell needs no inner quotes.
+/// Parses a TOML value; text that is not TOML becomes a string, so that no quotes are needed inside
+/// shell arguments.
 fn parse_value(text: &str) -> Value {
     let string = || Value::String(text.to_string());
     let Ok(mut table) = format!("value = {text}").parse::<Table>() else { return string() };
-    // A line break in the text could inject a second key.
+    // A text with a line break could contain a second key.
     if table.len() == 1 { table.remove("value").unwrap_or_else(string) } else { string() }
 }

@@ -16,15 +16,15 @@ use crate::shape::{Shape, join};
 pub struct Origin {
     /// The file, the preset or `--set`.
     pub file: String,
-    /// Its index among the merged layers, from 1; later ones override.
+    /// Index of the layer among the merged layers, from 1; later layers override earlier ones.
     pub layer: usize,
 }
 
-/// The source of each dotted key that is set and is not a table.
+/// The source of each dotted key that is set, except for tables.
 pub type Origins = BTreeMap<String, Origin>;
 
 impl Schema {
-    /// Removes obsolete keys from a layer.
+    /// Removes obsolete keys from a layer, and returns them.
     pub(crate) fn take_removed(&self, table: &mut Table) -> Vec<&'static str> {
         let mut take = |key: &str| {
             let (group, name) = key.split_once('.')?;
@@ -37,7 +37,7 @@ impl Schema {
     /// A message for each obsolete key that is set.
     pub fn removed(&self, origins: &Origins) -> impl Iterator<Item = String> {
         self.facts.removed.iter().filter_map(move |(key, why)| {
-            origins.get(*key).map(|origin| format!("{key} ({}) is not read: {why}", origin.file))
+            origins.get(*key).map(|origin| format!("{key} ({}) is ignored: {why}", origin.file))
         })
     }
 }
@@ -49,14 +49,14 @@ pub struct Layers {
     pub table: Table,
     /// The source of each value.
     pub origins: Origins,
-    /// The name of the first file in messages.
+    /// Name of the first file, for messages.
     label: String,
-    /// The layers so far; all of `--set` are one.
+    /// The files of the layers so far; all overrides form one layer.
     files: Vec<String>,
 }
 
 impl Layers {
-    /// No layers yet, for the config with this name.
+    /// An empty stack of layers for a config called `label` in messages.
     pub(crate) fn of(label: String) -> Self {
         Self { table: Table::new(), origins: Origins::new(), label, files: vec![] }
     }
@@ -64,7 +64,7 @@ impl Layers {
     /// The config of the merged values.
     ///
     /// # Errors
-    /// [`ConfigError::Syntax`] for a value that its field does not accept.
+    /// [`ConfigError::Syntax`] if a field rejects its value.
     pub fn read<C: DeserializeOwned>(&self) -> Result<C, ConfigError> {
         C::deserialize(Value::Table(self.table.clone())).map_err(|error| ConfigError::Syntax {
             file: self.label.clone(),
@@ -79,8 +79,8 @@ impl Layers {
         ConfigError::Invalid { file, key, problem }
     }
 
-    /// Applies a checked layer: tables are merged, anything else is replaced, `"none"` unsets an
-    /// optional value. Obsolete keys only have an origin.
+    /// Checks and applies a layer: tables are merged, other values are replaced, and `"none"`
+    /// unsets an optional value. For obsolete keys only the origin is recorded.
     pub(crate) fn push(
         &mut self,
         file: &str,
@@ -106,8 +106,8 @@ impl Layers {
         Ok(())
     }
 
-    /// The file that a key's value comes from; for a table, the origin of any value in it, and for
-    /// a key of tables in a list, the list's origin.
+    /// The file that sets a key; for a table, the file that sets any value in it; for a key inside
+    /// a list of tables, the file that sets the list.
     fn origin(&self, key: &str) -> Option<&str> {
         let inside = format!("{key}.");
         let within = || self.origins.iter().find(|(k, _)| k.starts_with(&inside)).map(|(_, o)| o);
@@ -116,8 +116,9 @@ impl Layers {
     }
 }
 
-/// Unsets the other form of each value set by `top`, which was just merged, and returns their keys.
-/// A layer that sets both keeps both, like the config of a run; `is_of_layer` identifies its keys.
+/// For each value that the just merged layer `top` sets, unsets the alternative key
+/// ([`crate::Facts::forms`]), and returns the unset keys. If one layer sets both keys, as a
+/// run's config does, both are kept; `is_of_layer` is true for keys that the layer sets.
 fn unset_replaced(
     base: &mut Table,
     top: &Table,
@@ -183,7 +184,7 @@ fn merge(
     }
 }
 
-/// An item of a list; for a table, without its unset values.
+/// An item of a list; if it is a table, values set to `"none"` are removed.
 fn present(item: Value, shape: &Shape) -> Value {
     let Value::Table(given) = item else { return item };
     let mut table = Table::new();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// Name and text of each preset; those for CPUs come first.
+/// Name and text of each preset; presets for CPUs come first.
 const PRESETS: &[(&str, &str)] = &[
     ("quickstart", include_str!("../quickstart.toml")),
     ("quickstart_keypoints", include_str!("../quickstart_keypoints.toml")),
@@ -59,17 +59,17 @@ pub fn preset_names() -> impl Iterator<Item = &'static str> {
     PRESETS.iter().map(|(name, _)| *name)
 }
 
-/// The preset named by the last component of a path.
+/// Name and text of the preset named by the last component of a path.
 pub(crate) fn preset_of_path(path: &Path) -> Option<(String, &'static str)> {
     let name = path.file_name()?.to_str()?;
     Some((name.strip_suffix(".toml").unwrap_or(name).to_string(), preset(name)?))
 }
 
-/// If no preset name is at least this similar (0 to 1), none is suggested.
+/// Minimum similarity (0 to 1) of a suggested preset name.
 const MIN_SIMILARITY: f64 = 0.6;
 
-/// The preset that a path may mean, if a name is similar, and the names of all, for an error
-/// message.
+/// For an error message: the preset with a name similar to a path, if any, and the names of all
+/// presets.
 pub(crate) fn advice(path: &Path) -> String {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let stem = stem.to_lowercase().replace('-', "_");

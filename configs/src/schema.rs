@@ -1,4 +1,5 @@
-//! A config's schema: the shape of its tables, its keys, and their names in other projects.
+//! The schema of a config: the shape of its tables, its keys, and the names of the keys in other
+//! projects.
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -7,21 +8,23 @@ use serde::de::DeserializeOwned;
 use crate::keys::{Key, is_short_for, keys_of, table_of};
 use crate::shape::Shape;
 
-/// Below this similarity (0 to 1) a key is not suggested.
+/// Minimum similarity (0 to 1) of a suggested key.
 const MIN_SIMILARITY: f64 = 0.5;
-/// A key is only suggested if it is at most this much less similar than the best one.
+/// Maximum difference between the similarity of a suggested key and that of the best match.
 const MAX_DISTANCE: f64 = 0.3;
 /// Maximum number of keys that [`Schema::similar`] suggests.
 const MAX_SUGGESTIONS: usize = 5;
 
-/// Information that is not in a config's tables.
+/// Properties of a config's keys that the definitions of its tables do not contain.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts {
-    /// Names in other projects, and the corresponding key, or an explanation.
+    /// Names used in other projects, each with the corresponding key or an explanation of why there
+    /// is none.
     pub synonyms: &'static [(&'static [&'static str], &'static str)],
-    /// Pairs of keys for one value: a layer that sets one of them unsets the other.
+    /// Pairs of alternative keys for one value: a layer that sets one key of a pair unsets the
+    /// other.
     pub forms: &'static [[&'static str; 2]],
-    /// Obsolete keys of earlier versions that can be ignored, and why they were removed.
+    /// Obsolete keys of earlier versions, which are ignored, and why they were removed.
     pub removed: &'static [(&'static str, &'static str)],
 }
 
@@ -33,12 +36,12 @@ pub struct Schema {
     keys: Vec<Key>,
 }
 
-/// The meaning of a name from other projects.
+/// The counterpart of a name from other projects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Synonym {
     /// The key of this name.
     Key(&'static str),
-    /// No key, with the reason.
+    /// There is no corresponding key, for this reason.
     NoKey(&'static str),
 }
 
@@ -52,7 +55,8 @@ impl Schema {
         Self { shape, facts, keys }
     }
 
-    /// Every key, in the order of the tables; the keys of a table come before its inner tables.
+    /// Every key, in the order of the tables; the keys of a table precede those of its inner
+    /// tables.
     pub fn keys(&self) -> &[Key] {
         &self.keys
     }
@@ -82,13 +86,14 @@ impl Schema {
         let scored = self.keys.iter().map(|key| (alike(&key.name), key.name.as_str()));
         let mut scored: Vec<_> = scored.filter(|(alike, _)| *alike >= MIN_SIMILARITY).collect();
         scored.sort_by(|a, b| b.0.total_cmp(&a.0));
-        // With a confident match, the others only distract.
+        // If one match is much better, the others are not suggested.
         let best = scored.first().map_or(0.0, |(best, _)| *best);
         scored.retain(|(alike, _)| best - alike <= MAX_DISTANCE);
         scored.into_iter().take(MAX_SUGGESTIONS).map(|(_, key)| key).collect()
     }
 
-    /// The meaning of a name, without its table, in other projects, if it has one.
+    /// The counterpart of a name (without its table) from other projects; `None` if the name is
+    /// unknown.
     pub fn synonym(&self, name: &str) -> Option<Synonym> {
         let (_, answer) = self.facts.synonyms.iter().find(|(names, _)| names.contains(&name))?;
         Some(match self.key(answer) {

@@ -2,8 +2,8 @@
 //!
 //! Serde's derived `Deserialize` passes the names of a struct's fields to a deserializer, and each
 //! field requests its type. [`Probe`] is a deserializer that only records the requests: it returns
-//! dummy values. So the list of known keys cannot differ from the structs, and an error is reported
-//! in the user's terms before serde sees it.
+//! dummy values. So the known keys always match the structs, and an error is reported with the key
+//! and the expected type before serde is used.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use serde::de::{self, DeserializeOwned, DeserializeSeed, Deserializer, IntoDeser
 pub(crate) enum Shape {
     /// A non-negative integer.
     Count,
-    /// A finite number up to this magnitude.
+    /// A finite number with at most this absolute value.
     Number { max: f64 },
     /// `true` or `false`.
     Bool,
@@ -25,9 +25,9 @@ pub(crate) enum Shape {
     Word(&'static [&'static str]),
     /// A list, of this length if given.
     List { item: Box<Shape>, len: Option<usize> },
-    /// A table of any keys.
+    /// A table with arbitrary keys.
     Map(Box<Shape>),
-    /// May be absent.
+    /// A value that may be absent.
     Optional(Box<Shape>),
     /// A table with these keys, in the order of the struct.
     Table(Vec<(&'static str, Shape)>),
@@ -37,15 +37,15 @@ impl Shape {
     /// The shape of a whole config file.
     pub(crate) fn of<C: DeserializeOwned>() -> Self {
         let mut shape = Shape::Bool;
-        // A failure means a field type that the probe does not support: a bug, caught by every test
-        // that loads a config.
+        // This fails if a field has a type that the probe does not support: a bug that every test
+        // with a config detects.
         let probed = C::deserialize(Probe { out: &mut shape });
         let fault = probed.err();
         assert!(fault.is_none(), "a config field has a type that Shape lacks: {fault:?}");
         shape
     }
 
-    /// The inner table, also of an optional table.
+    /// The fields of a table or of an optional table.
     pub(crate) fn fields(&self) -> Option<&[(&'static str, Shape)]> {
         match self {
             Shape::Table(fields) => Some(fields),
@@ -105,7 +105,7 @@ impl fmt::Display for Shape {
     }
 }
 
-/// A deserializer that records requests.
+/// A deserializer that records the requested types.
 struct Probe<'a> {
     out: &'a mut Shape,
 }
@@ -222,7 +222,7 @@ impl<'de> de::SeqAccess<'de> for Items<'_> {
     }
 }
 
-/// The fields of a struct, each once.
+/// Visits each field of a struct once.
 struct Fields<'a> {
     names: std::slice::Iter<'static, &'static str>,
     fields: &'a mut Vec<(&'static str, Shape)>,

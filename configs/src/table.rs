@@ -7,28 +7,28 @@ use serde::{Deserialize, Serialize};
 /// The rule for changing a key when a run is resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ResumeRule {
-    /// It does not affect training: allowed. This includes the location of training data: its
-    /// content has an identity.
+    /// The key does not affect training: a change is allowed. This includes the location of
+    /// training data, whose content is compared by its identity.
     Free,
-    /// It affects training: only if the user accepts it.
+    /// The key affects training: a change is allowed if the user accepts it.
     Step,
-    /// The number of steps: as for `Step`, if the learning rate depends on it.
+    /// The number of steps: like `Step` if the learning rate depends on it, else like `Free`.
     Length,
-    /// The number of classes: as for `Step`, unless it is the same number given differently.
+    /// The number of classes: like `Step`, unless the resulting number is unchanged.
     Classes,
-    /// A setting of the synthetic images: as for `Step`, unless files replace them, whose identity
-    /// is compared.
+    /// A setting of the synthetic images: like `Step`, unless one of the two configs reads the
+    /// images from files; then the identity of the data is compared.
     Drawing,
-    /// It is only read when a run begins: not allowed.
+    /// The key is only used when a run begins: a change is rejected.
     Start,
-    /// The checkpoint has state that depends on it: not allowed.
+    /// State in the checkpoint depends on the key: a change is rejected.
     State,
 }
 
-/// The rule of MLPerf's closed division for a key that differs from the reference.
+/// The rule of MLPerf's closed division for a key whose value differs from the reference's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MlperfRule {
-    /// It does not change the computation, or the rules do not restrict it.
+    /// The key does not change the computation, or the rules do not restrict it.
     Free,
     /// A specific rule checks its value.
     Rule,
@@ -44,8 +44,8 @@ pub enum MlperfRule {
 
 /// A struct that `table!` defines.
 pub trait Table: Default + Serialize {
-    /// The default of each key as TOML; converted through text, so that an f32 is the number that a
-    /// user would write.
+    /// The default of each key as TOML; converted through text so that an f32 becomes the decimal
+    /// number that a user would write.
     fn defaults() -> BTreeMap<String, String> {
         let text = toml::to_string(&Self::default()).unwrap_or_default();
         let table: toml::Table = text.parse().unwrap_or_default();
@@ -53,12 +53,12 @@ pub trait Table: Default + Serialize {
     }
 }
 
-/// Defines a table of the config. A field with a default is a key; its attribute `key` has, in this
-/// order, the value of the table's `kind` that it belongs to (`of`), the limits of a number
-/// (`range`), of each number in a list (`each`) or in a table with arbitrary keys (`entries`), the
-/// `unit`, and the rules for changing it when a run is resumed ([`ResumeRule`]) and under MLPerf's
-/// rules ([`MlperfRule`]). A field without a default is an inner table. The crate that uses it must
-/// depend on `schemars`, `serde` and `serde_json`.
+/// Defines a table of the config. A field with a default is a key. Its attribute `key` contains, in
+/// this order: the value of the table's `kind` for which the key is used (`of`); the limits of a
+/// number (`range`), of each number in a list (`each`) or in a table with arbitrary keys
+/// (`entries`); the `unit`; and the rules for changing the value when a run is resumed
+/// ([`ResumeRule`]) and under MLPerf's rules ([`MlperfRule`]). A field without a default is an
+/// inner table. A crate that uses the macro must depend on `schemars`, `serde` and `serde_json`.
 #[macro_export]
 macro_rules! table {
     (
@@ -110,7 +110,8 @@ macro_rules! table {
 
         impl $crate::Table for $table {}
     };
-    // With `resume`, so that a default without the attribute does not compile.
+    // Matches `resume`, so that a field with a default but without the attribute `key` does not
+    // compile.
     (@ $type:ty, $resume:ident $default:expr) => { $default };
     (@ $type:ty) => { <$type as ::std::default::Default>::default() };
 }

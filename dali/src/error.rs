@@ -1,4 +1,4 @@
-//! The crate's error type: each message is one line with the file and the fix.
+//! The crate's error type; each message is one line with the file, the error and the fix.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,31 +6,32 @@ use std::path::{Path, PathBuf};
 use crate::decode::DecodeFault;
 use crate::owner::Owner;
 
-/// Everything that can go wrong with a user's data, disk or slot.
+/// An error in the user's data, in a store, on the disk, or in a slot.
 #[derive(Debug, thiserror::Error)]
 pub enum DaliError {
     /// A file operation failed.
     #[error("cannot {action} {path}: {source}")]
     Io {
-        /// The action, as a verb: "read", "create".
+        /// The action as a verb, such as "read" or "create".
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
         /// The I/O error.
         source: io::Error,
     },
-    /// An annotation folder or file of unknown format, broken, or with nothing to store.
+    /// A folder or file of annotations that is invalid, of unknown format, or without anything to
+    /// store.
     #[error("{path}: {fault}")]
     Annotations {
         /// The folder or file.
         path: PathBuf,
-        /// The position in it, the error and the fix.
+        /// The position in the file, the error and the fix.
         fault: String,
     },
-    /// An image file that cannot be read or decoded, or has another size than in the annotations.
+    /// An image file that cannot be read or decoded, or whose size differs from the annotations.
     #[error("{image}: {fault}, or leave such images out with `onegraph prep --skip-bad-images`")]
     Image {
-        /// Its COCO id: `image 42`, and its file if `fault` does not include it.
+        /// The image's COCO id (`image 42`), and its file if `fault` does not include it.
         image: String,
         /// The error, and how to fix it.
         fault: String,
@@ -50,13 +51,13 @@ pub enum DaliError {
         /// The decoder's error.
         fault: DecodeFault,
     },
-    /// A file at the path of a lock that is not a lock.
+    /// The file at the path of a lock is not a lock.
     #[error("{path} is not a lock that onegraph wrote: move it away")]
     NotALock {
         /// The file.
         path: PathBuf,
     },
-    /// An image file that differs from the one in the store.
+    /// An image file that has changed since it was stored.
     #[error(
         "store {path}: the image file {file} {fault}; run `onegraph prep --overwrite`, or \
         restore the file"
@@ -69,12 +70,12 @@ pub enum DaliError {
         /// The difference.
         fault: String,
     },
-    /// A store that is damaged or of another version.
+    /// A store that is damaged or has an unsupported version.
     #[error("store {path}: {file}: {fault}; run `onegraph prep` again")]
     Store {
         /// The store.
         path: PathBuf,
-        /// The file in it.
+        /// The file in the store.
         file: &'static str,
         /// The error in the file.
         fault: String,
@@ -84,9 +85,9 @@ pub enum DaliError {
     Truncated {
         /// The file.
         path: PathBuf,
-        /// Bytes when it was opened.
+        /// Length in bytes when the store was opened.
         had: usize,
-        /// Bytes now.
+        /// Current length in bytes.
         has: u64,
     },
     /// The output path already exists.
@@ -95,7 +96,7 @@ pub enum DaliError {
         /// The path that exists.
         path: PathBuf,
     },
-    /// Another process is writing there.
+    /// A different process holds the lock of a folder, as it is writing there.
     #[error("{path} is held by {owner}; wait until it has ended, or end it{}", owner.if_gone(path))]
     Locked {
         /// The lock's file.
@@ -103,16 +104,16 @@ pub enum DaliError {
         /// The process that holds the lock.
         owner: Owner,
     },
-    /// The same data already exist, possibly from a process that this one waited for.
+    /// The requested data already exist, perhaps created by a process that this one waited for.
     #[error("{path} exists already, made from the same sources: nothing is left to do")]
     AlreadyMade {
         /// The path that exists.
         path: PathBuf,
     },
-    /// The path to overwrite has other contents, so it is left unchanged.
+    /// The path to overwrite has contents that onegraph did not write, so it is left unchanged.
     #[error(
-        "{path} holds something that onegraph did not write ({stranger}), so it leaves it alone; \
-        move it away, or name another folder"
+        "{path} has contents that onegraph did not write ({stranger}), so it is not overwritten; \
+        move it away, or choose a different folder"
     )]
     NotOurs {
         /// The path to overwrite.
@@ -120,7 +121,7 @@ pub enum DaliError {
         /// The first entry that onegraph did not write.
         stranger: String,
     },
-    /// An option out of its range.
+    /// An option with an invalid value.
     #[error("{option} = {got}: {expected}")]
     Option {
         /// The option.
@@ -130,13 +131,13 @@ pub enum DaliError {
         /// The allowed values.
         expected: &'static str,
     },
-    /// A slot that is too small for its contents.
+    /// A slot that is too small for the images of a batch.
     #[error(
         "slot: {what}: {need} needed, room for {have}; the store's header \
-        says the capacities that hold any of its images"
+        has capacities that are sufficient for all of its images"
     )]
     Slot {
-        /// The capacity that is too small, and the image.
+        /// The array or capacity that is too small, and the image.
         what: String,
         /// Needed.
         need: usize,
@@ -157,7 +158,7 @@ impl DaliError {
         DaliError::Annotations { path: path.to_path_buf(), fault: fault.into() }
     }
 
-    /// A closure for `map_err` that adds the action and the path.
+    /// A closure for `map_err` that adds the action and the path to an I/O error.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DaliError {
         let path = path.to_path_buf();
         move |source| DaliError::Io { action, path, source }

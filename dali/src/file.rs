@@ -17,7 +17,7 @@ const TEMPORARY: &str = ".partial";
 /// The metadata of a regular file.
 ///
 /// # Errors
-/// Anything else: reading a pipe would block, and a device may never end.
+/// Any other kind of file: reading a pipe would block, and a device may be endless.
 pub fn regular(path: &Path) -> io::Result<Metadata> {
     match fs::metadata(path) {
         Ok(meta) if meta.is_file() => Ok(meta),
@@ -32,17 +32,17 @@ pub fn regular(path: &Path) -> io::Result<Metadata> {
 /// The bytes of a regular file.
 ///
 /// # Errors
-/// As for [`regular`]; a file that cannot be read.
+/// As for [`regular`], or if the file cannot be read.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     regular(path).and_then(|_| fs::read(path))
 }
 
-/// Writes the output of `fill` to `path`. A reader of a regular file sees the old contents or the
-/// new, never a mix; a symbolic link is kept, and its target is replaced. Anything but a regular
-/// file (a pipe, a device, standard output) is written to directly.
+/// Writes the output of `fill` to `path`. A regular file is replaced atomically: a reader sees
+/// either the old or the new contents. A symbolic link is kept, and its target is replaced. A pipe,
+/// a device or standard output is written to directly.
 ///
 /// # Errors
-/// A directory; any I/O error, after which a regular file is unchanged.
+/// If `path` is a directory, or any I/O error; a regular file is then unchanged.
 pub fn write(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     match Target::of(path)? {
         Target::Open(file) => filled(file, fill).map(drop),
@@ -50,11 +50,11 @@ pub fn write(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -
     }
 }
 
-/// The destination that a path leads to.
+/// The destination of a write.
 enum Target {
-    /// Something to write to.
+    /// An open file to write to directly.
     Open(File),
-    /// A regular file or none, by a name that is not a link.
+    /// Path of a regular file, which may not exist yet; the path is not a link.
     Named(PathBuf),
 }
 
@@ -69,8 +69,8 @@ impl Target {
         if meta.is_dir() {
             return Err(io::Error::other("it is a directory; name a file"));
         }
-        // Not opened again: a file that output was redirected to has one shared position, and a
-        // socket has no name.
+        // If the path is standard output, its handle is reused: redirected output must keep its
+        // position in the file, and a socket has no name to open.
         if let Ok(open) = io::stdout().as_fd().try_clone_to_owned().map(File::from)
             && open.metadata().is_ok_and(|own| (own.dev(), own.ino()) == (meta.dev(), meta.ino()))
         {
@@ -84,7 +84,7 @@ impl Target {
     }
 }
 
-/// The target of a chain of links, where no file exists yet.
+/// The target of a chain of links to a file that does not exist yet.
 fn end_of_links(path: &Path) -> PathBuf {
     let mut path = path.to_path_buf();
     while let Ok(to) = fs::read_link(&path) {
@@ -98,30 +98,33 @@ fn replace(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> 
     let folder = folder.unwrap_or(Path::new("."));
     sweep_once(folder);
     let (file, beside, mark) = begin(folder)?;
-    // Open, and thus locked, until it is renamed.
+    // The file stays open, and thus locked, until it is renamed.
     let written = filled(file, fill).and_then(|file| file.sync_all().map(|()| file));
     drop(mark);
     let replaced = written.and_then(|_open| fs::rename(&beside, path));
     if replaced.is_err() {
-        // The error that stopped the write is more useful than an error here.
+        // An error here is ignored: the error of the write is more useful.
         let _ = fs::remove_file(&beside);
         return replaced;
     }
-    // So that a power failure does not undo the rename; some file systems cannot sync a folder.
+    // After the sync a power failure cannot undo the rename. Some file systems cannot sync a
+    // folder, so errors are ignored.
     let _ = File::open(folder).and_then(|folder| folder.sync_all());
     Ok(())
 }
 
-/// A new file in the folder, its path, and its mark; the lock shows that this process is alive.
+/// Creates a temporary file in the folder, locked to show that this process is alive; returns the
+/// file, its path, and its mark.
 fn begin(folder: &Path) -> io::Result<(File, PathBuf, Unfinished)> {
     loop {
-        // Process ids collide between containers.
+        // A process id would not be unique: containers repeat them.
         let random = RandomState::new().build_hasher().finish();
         let beside = folder.join(format!(".{random:016x}{TEMPORARY}"));
         let undisturbed = Undisturbed::begin();
         let file = File::create_new(&beside)?;
         let mark = undisturbed.mark(&beside);
-        // Without file locks, nothing is swept. A sweeping process may have been faster.
+        // If locks are unsupported, no process sweeps. A process that is sweeping may hold the
+        // lock, or have removed the file.
         let is_taken = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
         if !is_taken && beside.exists() {
             return Ok((file, beside, mark));
@@ -137,7 +140,7 @@ fn sweep_once(folder: &Path) {
     }
 }
 
-/// Removes temporary files that [`write()`] left in a folder when its process was killed.
+/// Removes temporary files that killed processes left in a folder during [`write()`].
 pub fn sweep(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -150,7 +153,7 @@ pub fn sweep(folder: &Path) {
             && let Ok(file) = File::options().write(true).open(entry.path())
             && file.try_lock().is_ok()
         {
-            // A remaining file only takes space.
+            // Errors are ignored: a remaining file only takes space.
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -180,7 +183,7 @@ mod tests {
         let at = |name: &str| folder.path().join(name);
         fs::create_dir(at("inner")).expect("a folder");
         fs::write(at("inner/old"), "old").expect("a file");
-        // The second links to the first, which links to a file or to none.
+        // The second link points to the first, which points to a file that may not exist.
         for (to, links) in [("inner/old", ["a", "b"]), ("inner/none", ["c", "d"])] {
             symlink(to, at(links[0])).expect("a link");
             symlink(links[0], at(links[1])).expect("a link");
@@ -188,8 +191,8 @@ mod tests {
             put(&at(links[1]), "new").expect("written");
             assert!(links.iter().all(|link| at(link).is_symlink()));
             assert_eq!(fs::read(at(to)).expect("a file"), b"new");
-            // A reader that had the old file open reads the old text: the file was replaced, not
-            // truncated.
+            // A reader that opened the old file still reads the old text: the file was replaced,
+            // not truncated.
             let old = held.map(|file| io::read_to_string(file).expect("text"));
             assert!(old.is_ok_and(|old| old == "old") == (to == "inner/old"));
         }

@@ -1,9 +1,9 @@
 //! The data pipeline of onegraph, host only: COCO files -> store -> batches.
 //!
 //! [`prep::run`] converts COCO JSON and images into one directory, the [`store::Store`], which is
-//! mapped read-only; [`order`] determines the images of each step, and [`loader`] decodes them into
-//! slots that the caller owns; [`synthetic::generate`] generates a synthetic data set for machines
-//! without data.
+//! memory-mapped read-only; [`order`] determines the images of each step, and [`loader`] decodes
+//! them into slots that the caller owns; [`synthetic::generate`] generates a synthetic data set for
+//! machines without data.
 
 pub mod coco;
 pub mod decode;

@@ -1,8 +1,9 @@
-//! A lock on a folder being written: `flock` on a small file with its owner.
+//! A lock on a folder that is being written: `flock` on a small file that contains the owner.
 //!
-//! The kernel releases the lock when its process ends, for any reason. A shared file system may
-//! keep `flock` local to each host, or not support it; there a file with a process of another host
-//! counts as held, and a message explains that it must be removed if that process is gone.
+//! The kernel releases the lock when the owner ends, for any reason. On a shared file system
+//! `flock` may be limited to each host, or unsupported. Therefore a lock file whose owner is on a
+//! different host counts as held, and a message explains that the user must remove the file if that
+//! process has ended.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read};
@@ -18,7 +19,7 @@ use crate::error::DaliError;
 use crate::owner::Owner;
 use crate::unfinished::{Undisturbed, Unfinished};
 
-/// More bytes than any owner writes.
+/// Maximum length of a lock file that is read, more than any owner writes.
 const MAX_BYTES: u64 = 1 << 16;
 /// Time between two attempts while waiting.
 const POLL: Duration = Duration::from_millis(100);
@@ -35,7 +36,7 @@ pub struct Lock {
 struct Held {
     path: PathBuf,
     file: File,
-    /// A process that is ended by a signal removes the file.
+    /// Removes the file if a signal ends the process.
     _mark: Unfinished,
 }
 
@@ -43,7 +44,7 @@ impl Lock {
     /// Acquires the lock whose file is `path`; the file's folder must exist.
     ///
     /// # Errors
-    /// [`DaliError::Locked`] with the owner, which is alive; [`DaliError::Io`].
+    /// [`DaliError::Locked`] with the owner, if the lock is held; [`DaliError::Io`].
     pub fn take(path: &Path) -> Result<Lock, DaliError> {
         attempt(path)?.map_err(|owner| DaliError::Locked { path: path.to_path_buf(), owner })
     }
@@ -63,8 +64,8 @@ impl Lock {
         }
     }
 
-    /// The owner of the lock at `path`; `None` if it is free, or there is none. Nothing is written,
-    /// and a free lock is held only during the query.
+    /// The owner of the lock at `path`; `None` if the lock is free or does not exist. Nothing is
+    /// written; a free lock is only held during the query.
     ///
     /// # Errors
     /// [`DaliError::Io`]; [`DaliError::NotALock`].
@@ -82,16 +83,16 @@ impl Lock {
         }
     }
 
-    /// The owner that this lock was taken over from, which ended without releasing it.
+    /// The previous owner, if it ended without releasing the lock.
     pub fn replaced(&self) -> Option<&Owner> {
         self.replaced.as_ref()
     }
 
-    /// Checks that the lock is still this process's; a lock whose file was removed is acquired
-    /// again.
+    /// Checks that this process still holds the lock. If the lock file was removed, the lock is
+    /// acquired again.
     ///
     /// # Errors
-    /// [`DaliError::Locked`] with the new owner.
+    /// [`DaliError::Locked`] if a different process has acquired the lock.
     pub fn check(&self) -> Result<(), DaliError> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if !is_at(&held.file, &held.path) {
@@ -106,19 +107,20 @@ impl Lock {
 impl Drop for Held {
     fn drop(&mut self) {
         if is_at(&self.file, &self.path) {
-            // Removed while still held: a process that opened it before detects that it is gone.
+            // The file is removed while the lock is held. A process that opened the file earlier
+            // then detects the removal.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// The lock, or the owner that holds it.
+/// Acquires the lock, or returns its owner.
 fn attempt(path: &Path) -> Result<Result<Lock, Owner>, DaliError> {
     loop {
         let undisturbed = Undisturbed::begin();
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
-        // A symbolic link could lead to a foreign file.
+        // A symbolic link is not followed, as it could lead to a file of a different program.
         options.custom_flags(OFlags::NOFOLLOW.bits() as i32);
         let file = options.open(path).map_err(DaliError::io("open the lock", path))?;
         let locked = file.try_lock();
@@ -139,7 +141,7 @@ fn attempt(path: &Path) -> Result<Result<Lock, Owner>, DaliError> {
             return Ok(Err(Owner { may_be_gone, ..owner }));
         }
         if let Some(owner) = &owner {
-            tracing::warn!(path = %path.display(), %owner, "its owner is gone; taking it over");
+            tracing::warn!(path = %path.display(), %owner, "its owner has ended; taking it over");
         }
         let text = serde_json::to_vec(&here).map_err(io::Error::from);
         text.and_then(|text| file.set_len(0).and_then(|()| file.write_all_at(&text, 0)))
@@ -150,7 +152,7 @@ fn attempt(path: &Path) -> Result<Result<Lock, Owner>, DaliError> {
     }
 }
 
-/// The owner written in the file; `None` if it is empty.
+/// The owner that is stored in the file; `None` if the file is empty.
 fn read_owner(file: &File, path: &Path) -> Result<Option<Owner>, DaliError> {
     let mut text = Vec::new();
     file.take(MAX_BYTES).read_to_end(&mut text).map_err(DaliError::io("read the lock", path))?;

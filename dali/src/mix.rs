@@ -1,9 +1,9 @@
 //! Hashes of words: SplitMix64 (Steele, Lea and Flood 2014).
 
-/// The step of the counter.
+/// Increment of the counter.
 pub(crate) const GOLDEN_GAMMA: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// One step of the counter, then its finalizer. A bijection, so different words after equal
+/// Increments the counter, then applies the finalizer. A bijection, so different words after equal
 /// prefixes never collide.
 pub fn mix(word: u64) -> u64 {
     finalize(word.wrapping_add(GOLDEN_GAMMA))

@@ -9,15 +9,15 @@ use serde::{Deserialize, Serialize};
 /// The holder of a lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
-    /// Host name; the container's if it runs in one.
+    /// Host name, or the container's name.
     pub host: String,
-    /// Identity of the running kernel: containers on one machine have the same.
+    /// Identity of the running kernel, which is equal for all containers of one machine.
     pub(crate) kernel: String,
-    /// Process id in its own container; 0 if it is unknown.
+    /// Process id, counted inside the owner's container; 0 if unknown.
     pub pid: u32,
-    /// When it took the lock, seconds since 1970.
+    /// Time when the lock was acquired, in seconds since 1970.
     pub(crate) since: i64,
-    /// It may be gone, which only the user can determine.
+    /// True if the process may have ended, which only the user can determine.
     #[serde(skip)]
     pub(crate) may_be_gone: bool,
 }
@@ -32,12 +32,13 @@ impl Owner {
         Owner { host, kernel, pid, since, may_be_gone: false }
     }
 
-    /// True if it runs on another machine, as far as this one can determine.
+    /// True if `other` seems to run on a different machine.
     pub(crate) fn is_far_from(&self, other: &Owner) -> bool {
         self.kernel != other.kernel && self.host != other.host
     }
 
-    /// The end of a message about the owner of the file `lock`: the fix if it may be gone.
+    /// The end of a message about the owner of the file `lock`: how to proceed if the owner may
+    /// have ended.
     pub fn if_gone(&self, lock: &Path) -> String {
         match self.may_be_gone {
             true => format!("; if it is gone, remove {}", lock.display()),

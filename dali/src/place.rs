@@ -1,5 +1,5 @@
-//! Creates a directory atomically: one process at a time, under a temporary name that is renamed
-//! into place at the end.
+//! Creates a directory atomically: one process at a time writes it under a temporary name, and
+//! renames it when it is complete.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -15,10 +15,12 @@ use crate::lock::Lock;
 use crate::progress::{Progress, Stage};
 use crate::unfinished::{Undisturbed, Unfinished};
 
-/// Random letters at the end of a temporary name: process ids repeat between containers.
+/// Number of random letters at the end of a temporary name; process ids would not be unique between
+/// containers.
 const RANDOM_LETTERS: usize = 12;
 
-/// The files of a finished directory, relative to it; `None` if it is not one of ours.
+/// Returns the relative paths of the files that onegraph wrote in a directory; `None` if the
+/// directory is not from onegraph.
 pub(crate) type Manifest = fn(&Path) -> Option<Vec<PathBuf>>;
 
 /// The exclusive right to create the directory `out`.
@@ -30,8 +32,8 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Waits for the lock of `out`, then removes leftovers of killed processes next to it. Reports
-    /// [`Stage::Waiting`] and [`Stage::TakenOver`].
+    /// Waits for the lock of `out`, then removes files that killed processes left next to `out`.
+    /// Reports [`Stage::Waiting`] and [`Stage::TakenOver`].
     pub(crate) fn take(
         out: &Path,
         manifest: Manifest,
@@ -58,7 +60,7 @@ impl Claim {
         let dir = tempfile::Builder::new()
             .prefix(&sibling(Path::new(self.out.file_name().unwrap_or_default()), "tmp-"))
             .rand_bytes(RANDOM_LETTERS)
-            // Like `mkdir`: other users of the machine may read a store.
+            // The permissions of `mkdir`, so that other users of the machine may read a store.
             .permissions(Permissions::from_mode(0o777))
             .tempdir_in(&parent)
             .map_err(DaliError::io("create a directory in", &parent))?;
@@ -67,7 +69,8 @@ impl Claim {
     }
 }
 
-/// A directory being written, `.OUT.onegraph-tmp-<random>`; removed unless it is moved into place.
+/// A directory that is being written, `.OUT.onegraph-tmp-<random>`; removed when dropped, unless it
+/// was renamed to `out`.
 #[derive(Debug)]
 pub(crate) struct TemporaryDir {
     dir: TempDir,
@@ -81,8 +84,8 @@ impl TemporaryDir {
         self.dir.path()
     }
 
-    /// Renames it to `out`; an existing directory is swapped out, and removed if `overwrite` allows
-    /// it and it is ours.
+    /// Renames the directory to `out`. With `overwrite`, an existing directory from onegraph is
+    /// moved aside, and removed afterwards.
     pub(crate) fn place(self, overwrite: bool) -> Result<(), DaliError> {
         let TemporaryDir { dir, mark, claim: Claim { out, lock, manifest } } = self;
         sync_dir(dir.path())?;
@@ -92,25 +95,25 @@ impl TemporaryDir {
         let name = dir.path().file_name().unwrap_or_default().to_string_lossy();
         let retired = out.with_file_name(name.replace(".onegraph-tmp-", ".onegraph-old-"));
         let replaces = out.exists();
-        // No signal ends the process while nothing exists at `out`.
+        // No signal may end the process between the two renames, when `out` does not exist.
         let undisturbed = Undisturbed::begin();
         if replaces {
             fs::rename(&out, &retired).map_err(DaliError::io("rename", &out))?;
         }
         if let Err(error) = fs::rename(dir.path(), &out) {
-            // Best effort: the user must see the error below.
+            // Best effort: the error below is more important.
             let _ = fs::rename(&retired, &out);
             return Err(DaliError::io("rename a new directory to", &out)(error));
         }
         drop(undisturbed);
-        // This directory is in place and no longer temporary.
+        // The directory has been renamed and must not be removed.
         let _ = dir.keep();
         sync_dir(&parent_of(&out))?;
         if replaces { remove_ours(&retired, manifest) } else { Ok(()) }
     }
 }
 
-/// Rejects an existing `out`, unless all its files are ours and replacement was requested.
+/// Rejects an existing `out`, unless `overwrite` is set and onegraph wrote all of its files.
 pub(crate) fn check_out(out: &Path, overwrite: bool, manifest: Manifest) -> Result<(), DaliError> {
     let path = out.to_path_buf();
     if path.file_name().is_none() {
@@ -141,7 +144,7 @@ pub(crate) fn check_out(out: &Path, overwrite: bool, manifest: Manifest) -> Resu
     }
 }
 
-/// The first entry of `dir` that is not in its manifest.
+/// The first entry of `dir` that is not in the manifest.
 fn foreign_file(dir: &Path, manifest: Manifest) -> io::Result<Option<String>> {
     let files: HashSet<PathBuf> = manifest(dir).unwrap_or_default().into_iter().collect();
     let parents: HashSet<&Path> = files.iter().filter_map(|file| file.parent()).collect();
@@ -160,18 +163,19 @@ fn foreign_file(dir: &Path, manifest: Manifest) -> io::Result<Option<String>> {
     Ok(None)
 }
 
-/// Removes a directory of ours; one with any other contents stays, with a line in the log.
+/// Removes a directory if onegraph wrote all of its files; otherwise keeps it and logs a warning.
 fn remove_ours(dir: &Path, manifest: Manifest) -> Result<(), DaliError> {
     if let Some(stranger) = foreign_file(dir, manifest).map_err(DaliError::io("read", dir))? {
         let dir = dir.display();
-        tracing::warn!(%dir, "left in place: it holds {stranger}, which onegraph did not write");
+        tracing::warn!(%dir, "kept: it contains {stranger}, which onegraph did not write");
         return Ok(());
     }
     fs::remove_dir_all(dir).map_err(DaliError::io("remove", dir))
 }
 
-/// Removes leftovers of killed processes that were creating `out`. The caller holds the lock, so
-/// none of them is alive. An `out` that was moved aside and never replaced is moved back.
+/// Removes directories left by killed processes that were creating `out`. The caller holds the
+/// lock, so no such process is still running. If the previous `out` was moved aside but not
+/// replaced, it is moved back.
 fn sweep(out: &Path, manifest: Manifest) -> Result<(), DaliError> {
     let parent = parent_of(out);
     let entries = fs::read_dir(&parent).map_err(DaliError::io("read", &parent))?;
@@ -182,14 +186,14 @@ fn sweep(out: &Path, manifest: Manifest) -> Result<(), DaliError> {
         } else if is_temporary(&name, out, "old-") && manifest(&path).is_some() {
             remove_ours(&path, manifest)?;
         } else if is_temporary(&name, out, "old-") || is_temporary(&name, out, "tmp-") {
-            tracing::warn!(path = %path.display(), "removing what a process gone left behind");
+            tracing::warn!(path = %path.display(), "removing files that a killed process left");
             fs::remove_dir_all(&path).map_err(DaliError::io("remove", &path))?;
         }
     }
     Ok(())
 }
 
-/// True if `name` consists of the name of `out`, `word`, and the random letters.
+/// True if `name` is a temporary name for `out` with this `word`, followed by random letters.
 fn is_temporary(name: &std::ffi::OsStr, out: &Path, word: &str) -> bool {
     let start = sibling(Path::new(out.file_name().unwrap_or_default()), word);
     let rest = name.as_encoded_bytes().strip_prefix(start.as_os_str().as_encoded_bytes());
@@ -198,7 +202,7 @@ fn is_temporary(name: &std::ffi::OsStr, out: &Path, word: &str) -> bool {
     })
 }
 
-/// `.OUT.onegraph-<word>` next to `OUT`: a name that no other program uses.
+/// The path `.OUT.onegraph-<word>` next to `OUT`; no other program uses such names.
 fn sibling(out: &Path, word: &str) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(out.file_name().unwrap_or_default());

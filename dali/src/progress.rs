@@ -1,4 +1,4 @@
-//! Progress of long operations, reported to the caller, who may show a bar.
+//! Progress of long operations, reported to the caller, for example for a progress bar.
 
 use std::path::PathBuf;
 
@@ -7,16 +7,16 @@ use crate::owner::Owner;
 /// The current stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stage {
-    /// Waiting for another process that is writing the same directory; reported repeatedly.
+    /// Waiting for a different process that is writing the directory; reported repeatedly.
     Waiting {
-        /// The other process.
+        /// The process that is writing.
         owner: Owner,
-        /// The file of its lock.
+        /// The process's lock file.
         lock: PathBuf,
     },
-    /// The process that was writing the same directory ended without finishing.
+    /// The process that was writing the directory has ended before it was complete.
     TakenOver {
-        /// Its process id in its own container.
+        /// Process id, counted inside the process's container.
         pid: u32,
     },
     /// Generating and writing synthetic images.
@@ -34,8 +34,8 @@ pub enum Stage {
 pub struct Progress {
     /// The current stage.
     pub stage: Stage,
-    /// Units done in this stage (images; the annotation file counts as one).
+    /// Completed units of this stage: images, or 1 for the annotation file.
     pub done: usize,
-    /// Units in this stage.
+    /// Total units of this stage.
     pub total: usize,
 }

@@ -1,10 +1,10 @@
-//! Paths that are being written: a process that ends prematurely removes them first.
+//! Paths that are being written; a process that is ended by a signal removes them first.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Attempts to remove a folder while other threads write into it.
+/// Maximum number of attempts to remove a folder into which other threads still write.
 const MAX_TRIES: usize = 100;
 
 static PATHS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
@@ -23,8 +23,8 @@ impl Unfinished {
     }
 }
 
-/// A period in which no signal ends the process: something is created, and then marked. No other
-/// mark may be set or dropped during it by the same thread.
+/// A period in which no signal ends the process, so that a path can be created and then marked.
+/// During it, the same thread must not set or drop other marks.
 #[derive(Debug)]
 pub(crate) struct Undisturbed(MutexGuard<'static, Vec<PathBuf>>);
 
@@ -49,22 +49,23 @@ impl Drop for Unfinished {
     }
 }
 
-/// Removes every marked path, for a process about to end; other threads may still write.
+/// Removes every marked path, then calls `end`, which ends the process. Other threads may still be
+/// writing.
 ///
-/// The list stays locked, so nothing incomplete is renamed into place afterwards by a thread that
-/// has to unmark it first.
+/// The list of marks stays locked: a thread must unmark a path before it renames it into place, so
+/// no incomplete path is moved there.
 pub fn remove_all_and(end: impl FnOnce()) {
     let paths = PATHS.lock().unwrap_or_else(PoisonError::into_inner);
     for path in paths.iter() {
-        // After renaming, threads that still write cannot add files to it.
+        // After this rename, threads that still write can no longer add files by the old path.
         let mut name = path.as_os_str().to_os_string();
         name.push(".removed");
         let moved = PathBuf::from(name);
         let path = if fs::rename(path, &moved).is_ok() { &moved } else { path };
         let remove =
             || if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
-        // A thread that resolved the old name before may still add a file. There is nothing to
-        // report otherwise: the process ends.
+        // A thread that resolved the old path earlier may still add a file, so removal is repeated.
+        // Failure is not reported, as the process ends.
         let _ = (0..MAX_TRIES).find(|_| remove().is_ok() || !path.exists());
     }
     end();

@@ -1,6 +1,7 @@
 //! `libcuda.so.1` for tests: the CUDA driver's functions, and a PTX interpreter on the CPU.
 //!
-//! For tests only, and never linked by onegraph; the model is in `docs/emulated-driver.md`.
+//! This library is only for tests; onegraph never links it. `docs/emulated-driver.md` describes the
+//! model.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -1,4 +1,5 @@
-//! Device memory: allocations accessible to kernels and copies, and which bytes were written.
+//! Device memory: allocations that kernels and copies can access, and which of their bytes were
+//! written.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc, dealloc};
@@ -6,11 +7,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-/// Added to the host address, so that the host cannot access it by accident.
+/// Offset of device addresses from host addresses, so that the host cannot access device memory by
+/// accident.
 const DEVICE: u64 = 1 << 62;
 /// Alignment of allocations, as in the real driver.
 const ALIGNMENT: usize = 512;
-/// Unmapped bytes after an allocation, so that no other begins where it ends.
+/// Unused bytes after an allocation, so that no other allocation begins at its end.
 const GUARD: usize = 4096;
 /// Fills unwritten bytes: NaN in every float format.
 const POISON: u8 = 0xff;
@@ -28,15 +30,15 @@ struct Written {
 pub(crate) struct Allocation {
     host: *mut u8,
     bytes: usize,
-    /// `None` for memory written by the host.
+    /// `None` for host memory, whose bytes all count as written.
     written: Option<Written>,
     owned: bool,
-    /// It is a module variable, which any kernel of the module may read.
+    /// True for a module variable, which any kernel of the module may read.
     is_variable: bool,
 }
 
-// SAFETY: the bytes are accessed through raw pointers by launches and copies, which streams order
-// as in the real driver; a race is a bug of the tested program, and gives arbitrary values.
+// SAFETY: launches and copies access the bytes through raw pointers; streams order them as in the
+// real driver. A race is a bug in the tested program, and yields arbitrary values.
 unsafe impl Send for Allocation {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Allocation {}
@@ -103,7 +105,7 @@ impl Allocation {
         }
     }
 
-    /// Copies the written state of bytes along with them.
+    /// Copies which bytes are written, for a copy of these bytes.
     pub(crate) fn copy_written(&self, to: usize, from: &Self, at: usize, bytes: usize) {
         if self.written.is_none() {
             return;
@@ -122,7 +124,7 @@ impl Allocation {
     }
 }
 
-/// Words of a bit set, with their bit masks, for a range.
+/// The words of a bit set that cover a range, each with the mask of the range's bits.
 fn words(offset: usize, bytes: usize) -> impl Iterator<Item = (usize, u64)> {
     let end = offset + bytes;
     let (first, last) = (offset / 64, end.div_ceil(64));
@@ -136,8 +138,8 @@ impl Drop for Allocation {
     fn drop(&mut self) {
         if self.owned {
             let layout = layout(self.bytes);
-            // SAFETY: allocated by `Memory::allocate` with this layout, and freed once. The poison
-            // reveals a use after free until the bytes are reused.
+            // SAFETY: `Memory::allocate` allocated the bytes with this layout, and they are freed
+            // once. The poison makes a use after free visible until the bytes are reused.
             unsafe {
                 self.host.write_bytes(POISON, self.bytes);
                 dealloc(self.host, layout);
@@ -171,12 +173,12 @@ impl Memory {
         self.total - *self.used()
     }
 
-    /// Allocates poisoned memory; `None` if the device has not enough.
+    /// Allocates poisoned memory; `None` if the device has too little free memory.
     pub(crate) fn allocate(&self, bytes: usize) -> Option<u64> {
         self.allocate_as(bytes, false)
     }
 
-    /// The same for a module variable.
+    /// Like `allocate`, for a module variable.
     pub(crate) fn allocate_variable(&self, bytes: usize) -> Option<u64> {
         self.allocate_as(bytes, true)
     }
@@ -219,7 +221,7 @@ impl Memory {
         address
     }
 
-    /// Frees an allocation, or unmaps host memory. False if there is none that begins here.
+    /// Frees an allocation, or unmaps host memory. False if none begins at this address.
     pub(crate) fn release(&self, address: u64) -> bool {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let Some(allocation) = table.remove(&address) else { return false };
@@ -238,13 +240,13 @@ impl Memory {
             .then(|| (allocation.clone(), offset))
     }
 
-    /// Describes the allocation before an address, for reports.
+    /// Describes the last allocation that begins before an address, for reports.
     pub(crate) fn near(&self, address: u64) -> String {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         let before = table.range(..=address).next_back();
         before.map_or(String::new(), |(first, allocation)| {
             let behind = address - first - allocation.bytes.min((address - first) as usize) as u64;
-            format!(" ({behind} bytes behind one of {} bytes)", allocation.bytes)
+            format!("  ({behind} bytes past the end of one of {} bytes)", allocation.bytes)
         })
     }
 
@@ -295,6 +297,6 @@ impl Memory {
 }
 
 fn layout(bytes: usize) -> Layout {
-    // The sizes come from `allocate`, which checks them against the device's memory.
+    // The fallback is never used: `allocate` checks sizes against the device's memory.
     Layout::from_size_align(bytes + GUARD, ALIGNMENT).unwrap_or(Layout::new::<u8>())
 }

@@ -24,7 +24,7 @@ impl Random {
         (self.next() % count as u64) as usize
     }
 
-    /// True with probability 1 / `times`.
+    /// True with a probability of 1 / `times`.
     pub(crate) fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }

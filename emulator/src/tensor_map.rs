@@ -1,9 +1,9 @@
-//! Tensor maps, written by `cuTensorMapEncodeTiled` and read by tile copies. NVIDIA's format is
-//! undocumented; this one is specific to the emulated driver.
+//! Tensor maps, which `cuTensorMapEncodeTiled` writes and tile copies read. NVIDIA's format is
+//! undocumented; this format is specific to the emulated driver.
 
-/// 64-bit words in a map.
+/// Number of 64-bit words in a map.
 pub(crate) const WORDS: usize = 16;
-/// Maximum dimensions of a tensor, and maximum elements of a tile along each.
+/// Maximum number of dimensions, and maximum extent of a tile in each dimension.
 const MAX_RANK: usize = 5;
 const MAX_BOX: u32 = 256;
 /// Exclusive upper bound of a tensor's strides in bytes.
@@ -11,23 +11,23 @@ const MAX_STRIDE: u64 = 1 << 40;
 const MAX_EXTENT: u64 = 1 << 32;
 /// Magic number at the start of a map.
 const MAGIC: u64 = 0x7469_6c65_2d6d_6170;
-/// Bytes of the element types, by CUDA's numbers, and which types are floats.
+/// Bytes of each element type, indexed by CUDA's type number, and the first floating-point type.
 const ELEMENTS: [u64; 13] = [1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4];
 const FIRST_FLOAT: usize = 6;
 
-/// A tensor in global memory, and its tiles. Innermost dimension first.
+/// A tensor in global memory, and the shape of its tiles. The innermost dimension is first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TensorMap {
     pub(crate) address: u64,
     /// CUDA's number of the element type.
     pub(crate) kind: usize,
     pub(crate) extents: Vec<u64>,
-    /// Bytes, from the second dimension on.
+    /// Strides in bytes of all dimensions but the first.
     pub(crate) strides: Vec<u64>,
     pub(crate) tile: Vec<u32>,
-    /// 16-byte pieces of a line covered by the swizzle: 1, 2, 4 or 8.
+    /// Swizzle size in 16-byte pieces: 1, 2, 4 or 8.
     pub(crate) pieces: usize,
-    /// Elements outside of the tensor are filled with NaN, not zeros.
+    /// True if elements outside of the tensor are NaN instead of 0.
     pub(crate) fills_nan: bool,
 }
 
@@ -37,7 +37,7 @@ impl TensorMap {
         ELEMENTS.get(self.kind).copied().unwrap_or(1)
     }
 
-    /// The rule that the map violates, if any (CUDA driver API, "Tensor Map Object Management").
+    /// Description of a violated rule, if any (CUDA driver API, "Tensor Map Object Management").
     pub(crate) fn fault(&self) -> Option<String> {
         let rank = self.extents.len();
         if !(1..=MAX_RANK).contains(&rank) || self.kind >= ELEMENTS.len() {
@@ -53,7 +53,7 @@ impl TensorMap {
         let mut least = self.extents[0] * self.element();
         for (stride, extent) in self.strides.iter().zip(&self.extents[1..]) {
             if stride % 16 != 0 || *stride >= MAX_STRIDE || *stride < least {
-                return Some(format!("a stride of {stride} bytes, where {least} are needed"));
+                return Some(format!("a stride of {stride} bytes (minimum {least}, 16-aligned)"));
             }
             least = stride.saturating_mul(*extent);
         }
@@ -65,7 +65,7 @@ impl TensorMap {
             return Some(format!("a tile's line of {line} bytes, no multiple of 16"));
         }
         if self.pieces > 1 && line > most {
-            return Some(format!("a tile's line of {line} bytes in a swizzle of {most}"));
+            return Some(format!("a tile's line of {line} bytes, more than the swizzle's {most}"));
         }
         if self.fills_nan && self.kind < FIRST_FLOAT {
             return Some("integers that are filled with NaN".into());
@@ -86,7 +86,7 @@ impl TensorMap {
         words
     }
 
-    /// The map in these bytes, if written by [`TensorMap::encode`].
+    /// The map in these bytes; `None` if [`TensorMap::encode`] did not write them.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let word = |i: usize| {
             bytes

@@ -1,4 +1,4 @@
-//! Passes cargo's output directory for libraries to the crate.
+//! Passes the directory of cargo's built libraries to the crate.
 
 use std::env;
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
-//! A custom RoI head: the four extreme points of an object, relative to its box. The program
-//! has all commands of `onegraph`, and its models have the head:
-//! `cargo run --release -p engine --example custom_head -- train quickstart`.
+//! A custom RoI head that predicts the four extreme points of an object, relative to its box. The
+//! program has all commands of `onegraph`, and its models include this head: `cargo run --release
+//! -p engine --example custom_head -- train quickstart`.
 
 use std::process::ExitCode;
 
@@ -23,14 +23,15 @@ fn main() -> ExitCode {
     engine::cli::main()
 }
 
-/// Side of the pooled features.
+/// Height and width of the pooled features.
 const POOLED: usize = 7;
 const HIDDEN: usize = 64;
-/// The batch array and the prediction.
+/// Name of the batch array with the targets, and of the prediction.
 const EXTREMES: &str = "extremes";
 const OUTPUT: &str = "det_extremes";
 
-/// Predicts x of the top, y of the right, x of the bottom and y of the left point, 0 to 1 each.
+/// Predicts x of the topmost point, y of the rightmost, x of the bottommost and y of the leftmost,
+/// each 0 to 1.
 #[derive(Debug)]
 pub(crate) struct ExtremesHead;
 
@@ -117,7 +118,7 @@ impl RoiHead for ExtremesHead {
         for Pair { object, found } in pairs() {
             let [x, y, width, height] = object.bbox_xywh;
             let [top, right, bottom, left] = extremes(&object);
-            // The coordinates that the head predicts, relative to the annotated box.
+            // The target coordinates, relative to the annotated box.
             let points = &found.further[EXTREMES];
             for (at, low, side, share) in [
                 (points[0], x, width, top),
@@ -145,8 +146,8 @@ impl RoiHead for ExtremesHead {
     }
 }
 
-/// The extreme points of an object's outline, relative to its box; the box's middle if the outline
-/// is not a polygon.
+/// The extreme points of an object's outline, relative to its box; the box centre if the mask is
+/// not a polygon.
 pub(crate) fn extremes(object: &ObjectView<'_>) -> [f32; 4] {
     let [x, y, width, height] = object.bbox_xywh;
     let Segmentation::Polygons(rings) = &object.segmentation else { return [0.5; 4] };
@@ -161,9 +162,10 @@ pub(crate) fn extremes(object: &ObjectView<'_>) -> [f32; 4] {
     [across(top), down(right), across(bottom), down(left)]
 }
 
-/// `extremes [N, G, 4]` of the object that each row of `matched [M]`, `image_idx [M]` selects, as
-/// the network sees it: flipped and rotated as `views [N, 15]` specifies; cropping the object does
-/// not change them. `[M, 4]`. A head for GPUs also implements `launches`.
+/// Inputs: `extremes [N, G, 4]`, `matched [M]`, `image_idx [M]`, `views [N, 15]`. Output `[M, 4]`:
+/// row i has the extreme points of object `matched[i]` of image `image_idx[i]`, flipped and rotated
+/// like the image (`views`). Cropping leaves them unchanged. A head for GPUs also implements
+/// `launches`.
 #[derive(Debug)]
 struct GatherExtremes;
 

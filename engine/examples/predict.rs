@@ -16,8 +16,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     predict(run.as_ref(), image.as_ref(), min_score.parse()?, &mut std::io::stdout())
 }
 
-/// Prints what the run's last checkpoint finds on the image with at least this score (0 to 1), one
-/// line per object, best first.
+/// Prints the objects that the run's last checkpoint detects in the image with at least this score
+/// (0 to 1), one per line, highest score first.
 pub(crate) fn predict(
     run: &Path,
     image: &Path,
@@ -32,7 +32,7 @@ pub(crate) fn predict(
         let [x1, y1, x2, y2] = object.bbox;
         write!(out, "{} {:.2} at {x1:.0},{y1:.0} {x2:.0},{y2:.0}", object.name, object.score)?;
         if let Some(mask) = &object.mask {
-            // A byte per pixel of the image, row by row: 1 on the object.
+            // One byte per pixel of the image, row by row: 1 inside the object.
             let bitmap = mask.decode();
             let rows = bitmap.chunks(mask.width as usize).filter(|row| row.contains(&1));
             let pixels = bitmap.iter().filter(|pixel| **pixel == 1).count();

@@ -1,4 +1,4 @@
-//! Append-only files of complete records.
+//! Append-only files that contain only complete records.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use crate::error::EngineError;
 use crate::run_dir::io;
 
-/// An append-only file: a record that does not fit on the disk is removed completely.
+/// An append-only file. If a write fails, the partly written record is removed.
 #[derive(Debug)]
 pub(crate) struct AppendFile {
     file: File,
     path: PathBuf,
-    /// Bytes of complete records.
+    /// Length of all complete records, in bytes.
     whole_bytes: u64,
 }
 
@@ -35,10 +35,10 @@ impl AppendFile {
     /// Appends a record.
     ///
     /// # Errors
-    /// [`EngineError::Io`] names the file, which is then as it was before.
+    /// [`EngineError::Io`] names the file, whose contents are then unchanged.
     pub(crate) fn append(&mut self, record: &[u8]) -> Result<(), EngineError> {
         if let Err(fault) = self.file.write_all(record) {
-            // The error that stopped the write is more useful than an error here.
+            // A second error is ignored: the caller gets the one that stopped the write.
             let _ = self.file.set_len(self.whole_bytes);
             return Err(io(&self.path)(fault));
         }

@@ -7,17 +7,18 @@ use std::collections::HashMap;
 
 use dali::plain;
 
-/// In-memory name of a class without a category: NUL, which no category has as its name.
+/// In-memory name of a class without a category: NUL, which is never a category's name.
 pub const NO_CATEGORY: &str = "\0";
-/// Its name in torchvision, and in checkpoints. A category may have this name.
+/// Name of a class without a category in torchvision and in checkpoints. A real category may also
+/// have this name.
 pub const NOT_AVAILABLE: &str = "N/A";
 
-/// The classes of a model of `num_classes` (0: as many as there are categories) on data with these
-/// categories.
+/// The classes of a model with `num_classes` classes (0: one per category) that is trained on data
+/// with these categories.
 ///
-/// A model with more classes than categories, whose ids are all valid classes, uses the ids as
-/// classes, like torchvision's models with 91 outputs (background included) on COCO's 80
-/// categories. Any other model numbers the categories in order.
+/// If there are more classes than categories, and all category ids are valid classes, the ids are
+/// the classes, as in torchvision's models with 91 outputs (background included) for COCO's 80
+/// categories. Otherwise the categories are numbered in order.
 pub fn classes_of_data(categories: &[(String, u64)], num_classes: usize) -> Vec<(String, u64)> {
     let (count, ids) = (num_classes as u64, categories.iter().map(|(_, id)| *id));
     let is_sparse = num_classes > categories.len();
@@ -30,21 +31,20 @@ pub fn classes_of_data(categories: &[(String, u64)], num_classes: usize) -> Vec<
     (1..=last).map(|id| named(id).unwrap_or_else(|| (NO_CATEGORY.to_string(), id))).collect()
 }
 
-/// The classes under the names that `checkpoint.json` stores.
+/// The classes with the names that are stored in `checkpoint.json`.
 pub fn stored_classes(classes: &[(String, u64)]) -> Vec<(String, u64)> {
     let stored = |name: &str| if name == NO_CATEGORY { NOT_AVAILABLE } else { name }.to_string();
     classes.iter().map(|(name, id)| (stored(name), *id)).collect()
 }
 
-/// True if two lists of classes are the same. One may come from a file that does not distinguish a
-/// class without a category from a category named [`NOT_AVAILABLE`]; the other, from the data, then
-/// decides.
+/// True if two lists of classes are equal. A class without a category and a category named
+/// [`NOT_AVAILABLE`] count as equal, since some files do not distinguish them.
 pub fn are_same(ours: &[(String, u64)], theirs: &[(String, u64)]) -> bool {
     stored_classes(ours) == stored_classes(theirs)
 }
 
-/// The classes of a model that does not say which they are: COCO's for one of 90, as torchvision
-/// publishes them, else numbers.
+/// The classes of a model whose file does not name them: COCO's if there are 90, as in
+/// torchvision's published models, else `class N`.
 pub fn classes_by_number(num_classes: usize) -> Vec<(String, u64)> {
     let is_coco = num_classes == COCO.len();
     let name = |class: usize| match is_coco {
@@ -55,7 +55,8 @@ pub fn classes_by_number(num_classes: usize) -> Vec<(String, u64)> {
     (1..=num_classes).map(|class| (name(class), class as u64)).collect()
 }
 
-/// COCO's categories as the classes of a model of this many: 90 by id, 80 in order.
+/// COCO's categories as the classes of a model with `num_classes` classes: 90 are numbered by id,
+/// 80 in order; `None` for any other number.
 pub fn coco_classes(num_classes: usize) -> Option<Vec<(String, u64)>> {
     let mut all = classes_by_number(COCO.len());
     if num_classes < all.len() {
@@ -64,16 +65,19 @@ pub fn coco_classes(num_classes: usize) -> Option<Vec<(String, u64)>> {
     (all.len() == num_classes).then_some(all)
 }
 
-/// Why a model that does not name its `num_classes` classes cannot be assumed to have this data's
-/// ([`classes_of_data`]), which messages call `data`; `None` if it can.
+/// For a model with `num_classes` unnamed classes: the reason why they cannot be assumed to be the
+/// classes `classes` of the data ([`classes_of_data`]); `None` if they can. `data` is the data's
+/// name in the message.
 ///
-/// It can if the number of classes, or COCO's ids, map outputs to categories; 90 classes are
-/// assumed to be COCO's, and the data's names must then match, ignoring case.
+/// They can if there are as many classes as categories, or if all category ids are valid classes.
+/// 90 classes are assumed to be COCO's, so the data's names must then equal COCO's, ignoring case.
 pub fn why_unlike(num_classes: usize, classes: &[(String, u64)], data: &str) -> Option<String> {
     let mut ids = classes.iter().map(|(_, id)| *id);
     if classes.len() != num_classes && !ids.all(|id| (1..=num_classes as u64).contains(&id)) {
         let theirs = classes.len();
-        return Some(format!("{data} has {theirs} whose ids are not among 1 to {num_classes}"));
+        return Some(format!(
+            "{data} has {theirs} classes, whose ids are not all between 1 and {num_classes}"
+        ));
     }
     if num_classes != COCO.len() {
         return None;
@@ -84,7 +88,7 @@ pub fn why_unlike(num_classes: usize, classes: &[(String, u64)], data: &str) -> 
             name != NO_CATEGORY && !name.eq_ignore_ascii_case(coco)
         })
     };
-    // A differing name is more informative than a name where COCO has none.
+    // Prefers to report a class that has a different name in COCO over one that COCO lacks.
     let named = others().find(|((coco, _), _)| **coco != NOT_AVAILABLE);
     let ((coco, (name, id)), class) = named.or_else(|| others().next())?;
     let theirs = match *coco {
@@ -94,7 +98,7 @@ pub fn why_unlike(num_classes: usize, classes: &[(String, u64)], data: &str) -> 
     Some(format!("class {class} is {theirs} in COCO, but `{name}` (id {id}) in {data}"))
 }
 
-/// The classes in one line: the first, the last, and their COCO ids.
+/// The number of classes, and the names and COCO ids of the first few and the last, in one line.
 pub fn describe_classes(classes: &[(String, u64)]) -> String {
     const FIRST: usize = 3;
     let named: Vec<String> = classes
@@ -215,7 +219,8 @@ mod tests {
         all.into_iter().filter(|(name, _)| name != NO_CATEGORY).collect()
     }
 
-    /// torchvision's 91 outputs keep COCO's ids: by position, 27 would be 31 and 80 be 90.
+    /// torchvision's 91 outputs are numbered by COCO id; numbered by position, class 27 would have
+    /// id 31, and class 80 id 90.
     #[test]
     fn ninety_classes_on_coco_map_to_category_ids() {
         let categories = coco();
@@ -243,13 +248,13 @@ mod tests {
             gap.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
             ["c1", NO_CATEGORY, "c3"]
         );
-        // An id of the background, and one beyond the classes.
+        // Ids without a class: 0, which is the background, and one above the number of classes.
         for ids in [[0, 1], [1, 10]] {
             assert_eq!(classes_of_data(&categories(&ids), 9), categories(&ids));
         }
     }
 
-    /// By number, 80 renumbered categories would all be wrong from the 12th on.
+    /// If 80 categories were numbered in order, all classes from the 12th on would be wrong.
     #[test]
     fn ninety_unnamed_classes_are_assumed_to_be_coco() {
         let why = |categories: &[(String, u64)], num_classes| {

@@ -1,11 +1,11 @@
-//! Readable JSON: objects are indented, but a list of numbers is one line.
+//! Compact, readable JSON: objects are indented, lists of plain values stay on one line.
 
 use std::fmt::Write;
 
 use serde_json::Value;
 
-/// `value` as JSON: each value of an object begins a line; a list of plain values is one line,
-/// and so is each element of any other list.
+/// Formats `value` as JSON. Each entry of an object is on its own line. A list of plain values is
+/// on one line; in any other list, each element is on one line.
 pub(crate) fn compact_json(value: &Value) -> String {
     let mut text = String::new();
     write_value(value, 0, &mut text);

@@ -1,4 +1,4 @@
-//! Comparison of runs: keys, scores, and the files that contain them.
+//! Comparison of runs: reads their files, and compares configs and scores.
 
 use std::path::{Path, PathBuf};
 
@@ -12,33 +12,33 @@ use crate::evaluate::EvaluationSet;
 use crate::progress::{Progress, counted};
 use crate::run_dir::RunDir;
 
-/// AP of the same detections may differ by this between devices.
+/// Maximum difference between the reported AP and the AP computed from the stored detections.
 const SAME_AP: f64 = 1e-3;
 
-/// A run, as read from its folder.
+/// A run that was read from its directory.
 pub(crate) struct ComparedRun {
-    /// The folder's name.
+    /// Name of the directory, or its path if another run has the same name.
     pub(crate) name: String,
     path: PathBuf,
     config: Config,
     /// `report.json`.
     pub(crate) report: Value,
-    /// The records of `metrics.jsonl`.
+    /// Records of `metrics.jsonl`.
     pub(crate) records: Vec<Value>,
 }
 
-/// A run compared with the first.
+/// The result of comparing a run with the first.
 pub(crate) struct ComparedWithFirst {
-    /// The keys in which they differ.
+    /// Config keys with different values.
     pub(crate) keys: Vec<Difference>,
-    /// By kind of score.
+    /// Comparison for each kind of score.
     pub(crate) scores: Vec<Comparison>,
 }
 
-/// Opens runs, and compares each with the first, by `samples` samples of the images.
+/// Opens runs, and compares each with the first, using `samples` resamplings of the images.
 ///
 /// # Errors
-/// Folders that are not runs, runs that were not scored on the same images, missing data.
+/// A folder that is not a run, runs that were scored on different images, or missing data.
 pub(crate) fn compare_runs(
     folders: &[PathBuf],
     samples: usize,
@@ -48,7 +48,7 @@ pub(crate) fn compare_runs(
     let mut runs = runs.collect::<Result<Vec<_>, EngineError>>()?;
     let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
     for run in &mut runs {
-        // Folders of one name are distinguished by their paths.
+        // Runs with equal names are identified by their paths.
         if names.iter().filter(|name| **name == run.name).count() > 1 {
             run.name = run.path.display().to_string();
         }
@@ -64,7 +64,7 @@ pub(crate) fn compare_runs(
         let scores = scores.into_iter().filter_map(Result::transpose);
         let scores = scores.collect::<Result<Vec<_>, EngineError>>()?;
         let mut keys = first.config.differences(&other.config)?;
-        // Derived from the name of the run's folder.
+        // `train.name` only repeats the name of the run directory.
         keys.retain(|difference| difference.key != "train.name");
         Ok(ComparedWithFirst { keys, scores })
     };
@@ -73,7 +73,7 @@ pub(crate) fn compare_runs(
 }
 
 impl ComparedRun {
-    /// Reads the folder of a run.
+    /// Reads a run directory.
     ///
     /// # Errors
     /// A folder that is not a run, or a run without an evaluation.
@@ -89,7 +89,9 @@ impl ComparedRun {
         })?;
         if report["data"]["val"]["key"].as_str().is_none_or(str::is_empty) {
             let path = path.display();
-            return Err(EngineError::Usage(format!("{path} has no validation data to compare on")));
+            return Err(EngineError::Usage(format!(
+                "{path} has no validation data, so it cannot be compared"
+            )));
         }
         if report["evaluated_step"].as_u64().is_none() {
             let path = path.display();
@@ -105,7 +107,7 @@ impl ComparedRun {
         Ok(Self { name, path: path.to_path_buf(), config, report, records })
     }
 
-    /// Checks that the other run was scored on the same images.
+    /// Checks that both runs were scored on the same images.
     fn check_same_images(&self, other: &Self) -> Result<(), EngineError> {
         let key = |run: &Self| run.report["data"]["val"]["key"].as_str().map(str::to_string);
         let is_same = key(self).zip(key(other)).is_some_and(|(a, b)| is_same_data(&a, &b));
@@ -127,7 +129,7 @@ impl ComparedRun {
         )))
     }
 
-    /// The scores of both runs of one kind, if both have it.
+    /// Compares one kind of score of both runs; `None` if one of them lacks it.
     fn paired_scores(
         &self,
         other: &Self,
@@ -150,8 +152,8 @@ impl ComparedRun {
         Ok(Some(compared))
     }
 
-    /// Checks that the detections in the folder belong to the reported evaluation: a run that was
-    /// resumed and then interrupted has those of its previous end.
+    /// Checks that the stored detections belong to the reported evaluation. If a completed run was
+    /// resumed and then interrupted, they are older.
     fn check_is_reported(&self, kind: IouType, found: Option<f64>) -> Result<(), EngineError> {
         let reported = self.report[kind.name()]["AP"].as_f64();
         let apart = found.zip(reported).map_or(0.0, |(found, reported)| (found - reported).abs());
@@ -160,14 +162,14 @@ impl ComparedRun {
         }
         let (run, step) = (self.path.display(), &self.report["evaluated_step"]);
         Err(EngineError::Usage(format!(
-            "{run}/inference/{kind}.json has other detections than those of step {step}, which \
-             report.json describes: `onegraph eval --run {run}/checkpoints/step_{step:0>8} --out \
-             {run}/inference` writes these",
+            "the detections in {run}/inference/{kind}.json are not those of step {step}, which \
+             report.json describes; write them with `onegraph eval --run \
+             {run}/checkpoints/step_{step:0>8} --out {run}/inference`",
             step = step.to_string()
         )))
     }
 
-    /// The detections of the last evaluation; `None` for a kind of score that the model lacks.
+    /// The stored detections of the last evaluation; `None` if the model lacks this kind of score.
     fn results(&self, kind: IouType, set: &EvaluationSet) -> Result<Option<Results>, EngineError> {
         if !self.report[kind.name()].is_object() {
             return Ok(None);
@@ -176,11 +178,11 @@ impl ComparedRun {
         if !file.is_file() {
             let (file, run) = (file.display(), self.path.display());
             return Err(EngineError::Usage(format!(
-                "there is no {file}, which a run writes at its end: `onegraph eval --run {run} \
-                 --out {run}/inference` writes it"
+                "there is no {file}, which a run writes at its end; write it with `onegraph eval \
+                 --run {run} --out {run}/inference`"
             )));
         }
-        // A model that finds nothing writes an empty list, which is valid here.
+        // An empty list is valid: the model detected nothing.
         let is_empty = std::fs::read(&file).is_ok_and(|bytes| bytes.trim_ascii() == b"[]");
         let results = match is_empty {
             true => Results::from_detections(&[], set.truth()?, kind)?,
@@ -190,7 +192,7 @@ impl ComparedRun {
     }
 }
 
-/// The text about AP.
+/// The conclusion about AP, in one line.
 pub(crate) fn verdict(scores: &Comparison, [first, second]: [&str; 2]) -> String {
     let ap = &scores.stats[0];
     let shape = scores.iou_type.shape();
@@ -198,7 +200,7 @@ pub(crate) fn verdict(scores: &Comparison, [first, second]: [&str; 2]) -> String
         return format!("{shape} AP is undefined");
     };
     let meaning = match (ap.is_certain(), difference > 0.0) {
-        (false, _) => "no difference that these images show".to_string(),
+        (false, _) => "no significant difference on these images".to_string(),
         (true, true) => format!("{second} is better"),
         (true, false) => format!("{first} is better"),
     };

@@ -1,5 +1,5 @@
-//! `onegraph inspect data`: the training images, and anomalies of the data, on one self-contained
-//! page.
+//! `onegraph inspect data`: a self-contained page with training images, statistics and anomalies of
+//! the data.
 
 mod counts;
 mod duplicates;
@@ -18,7 +18,7 @@ use counts::Counts;
 /// Maximum number of files in a list.
 const NAMED: usize = 8;
 
-/// The page of a config's training images, as HTML.
+/// The page for the training data of a config, as HTML.
 ///
 /// # Errors
 /// A config without data, or any error in the files.
@@ -26,7 +26,7 @@ pub(crate) fn html(config: &Config) -> Result<String, EngineError> {
     let progress = Progress::loud();
     let data = DataSet::open(config, Split::Train, &progress)?;
     let mut sets = vec![("training", data)];
-    // An evaluation on the training images needs no others.
+    // With `eval.train_set` there is no separate validation set.
     if config.has_validation() && !config.eval.train_set {
         sets.push(("validation", DataSet::open(config, Split::Val, &progress)?));
     }
@@ -43,7 +43,8 @@ pub(crate) fn html(config: &Config) -> Result<String, EngineError> {
     Ok(document("Training data", None, &body))
 }
 
-/// Objects that are hard to learn, `hard`, come first if they are more than a tenth.
+/// The tiles with the main counts. The count of objects that are hard to learn (`hard`) comes first
+/// if it exceeds a tenth of all objects.
 fn tiles(
     counts: &Counts,
     images: usize,
@@ -57,7 +58,7 @@ fn tiles(
         (counts.classes_in_use(), "classes with objects"),
     ];
     let mut tiles: Vec<_> = known.into_iter().chain(hard).collect();
-    tiles.push((duplicates, "images that occur again"));
+    tiles.push((duplicates, "duplicate images"));
     let tile =
         |(value, name)| format!("<div class=\"tile\"><b>{value}</b><span>{name}</span></div>");
     let mut html = String::new();
@@ -68,7 +69,7 @@ fn tiles(
     format!("<div class=\"tiles\">{html}</div>\n")
 }
 
-/// The section of images without objects.
+/// The section about images without objects.
 fn empty(config: &Config, data: &DataSet) -> String {
     let store = &data.store;
     let empty: Vec<usize> =
@@ -86,7 +87,7 @@ fn empty(config: &Config, data: &DataSet) -> String {
     )
 }
 
-/// The first files of a list of images.
+/// The names of the first files of a list of images.
 fn names(data: &DataSet, images: &[usize]) -> String {
     let shown = images.iter().take(NAMED).map(|image| escape(data.store.file_name(*image)));
     let mut shown: Vec<String> = shown.collect();
@@ -96,7 +97,7 @@ fn names(data: &DataSet, images: &[usize]) -> String {
     if shown.is_empty() { String::new() } else { format!("<pre>{}</pre>\n", shown.join("\n")) }
 }
 
-/// A table of counts with bars: the first column's name, and rows.
+/// A table of counts with bars; `of` and `counted` are the titles of the first two columns.
 fn bars(of: &str, counted: &str, rows: &[(String, usize)]) -> String {
     let most = rows.iter().map(|(_, count)| *count).max().unwrap_or(0).max(1) as f64;
     let row = |(name, count): &(String, usize)| {

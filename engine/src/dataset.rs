@@ -1,4 +1,4 @@
-//! The data of a run: its stores, the images in use, and each image's network size.
+//! The data of a split: stores, the images in use, and the size of each image in the network.
 
 mod classes;
 mod held_out;
@@ -32,26 +32,27 @@ pub(crate) use identity::{identity_of, is_same_data};
 pub use inclusive::inclusive_box;
 pub(crate) use inclusive::{make_inclusive, objects_with_rows};
 
-/// Stores, and the images of them that training or evaluation uses.
+/// The stores of a split, and the images that training or evaluation uses.
 #[derive(Debug, Clone)]
 pub struct DataSet {
-    /// The mapped stores.
+    /// The memory-mapped stores.
     pub store: Arc<Stores>,
     /// Indices of the images in use.
     pub images: Vec<usize>,
-    /// Network size (height, width) of each image in use, if it is not sampled.
+    /// Size (height, width) in the network of each image in use, without random augmentation.
     pub sizes: Vec<(u32, u32)>,
-    /// Network sizes that are sampled for each epoch (`[input.augment]`).
+    /// Sizes in the network that are sampled for each epoch (`[input.augment]`), if there is random
+    /// augmentation of sizes.
     pub(crate) drawn: Option<DrawnSizes>,
     /// Padded shapes that the images are assigned to.
     pub shapes: Vec<PaddedShape>,
-    /// Names and COCO ids of the classes of a model that the config describes, from class 1.
+    /// Names and COCO ids of the model's classes, from class 1.
     classes: Vec<(String, u64)>,
-    /// True if the corners of its boxes are pixels ([`inclusive_box`]).
+    /// True if box corners are inclusive pixel indices ([`inclusive_box`]).
     pub(crate) inclusive_boxes: bool,
 }
 
-/// The split that a data set is for.
+/// The purpose of a data set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Split {
     /// Training images.
@@ -61,8 +62,8 @@ pub enum Split {
 }
 
 impl DataSet {
-    /// Opens a split; first generates its data or builds its store if the config requests it and it
-    /// does not exist yet.
+    /// Opens a split. If its synthetic data or its store does not exist yet, it is generated or
+    /// built first.
     ///
     /// # Errors
     /// A config without data, or any error in the files.
@@ -70,8 +71,8 @@ impl DataSet {
         Self::of_store(config, split, progress, Store::open)
     }
 
-    /// The same without reading the objects of its stores: [`Store::verify_objects`] is left to
-    /// the caller.
+    /// Like [`Self::open`], without reading the objects of the stores. The caller must call
+    /// [`Store::verify_objects`].
     ///
     /// # Errors
     /// As for [`Self::open`].
@@ -118,7 +119,8 @@ impl DataSet {
         Ok(Self { store, images, sizes, drawn, shapes, classes, inclusive_boxes })
     }
 
-    /// Padded shapes for [`Self::sizes`], for an evaluation where training samples other sizes.
+    /// Padded shapes for the sizes without augmentation ([`Self::sizes`]), for evaluation on
+    /// training data.
     pub(crate) fn shapes_of_evaluation(&self, config: &Config) -> Vec<PaddedShape> {
         fixed_shapes(config, &self.sizes)
     }
@@ -128,10 +130,11 @@ impl DataSet {
         self.store.contents().categories.len()
     }
 
-    /// Foreground classes of a model trained on this data: the config's, or the data's.
+    /// Number of foreground classes of a model that is trained on this data: from the config, or
+    /// else from the data.
     ///
     /// # Errors
-    /// [`EngineError::Usage`] if the config gives fewer than the data has.
+    /// [`EngineError::Usage`] if the config has fewer classes than the data.
     pub fn classes_of_model(&self, config: &Config) -> Result<usize, EngineError> {
         let found = self.num_classes();
         let classes = config.model.classes_or(found);
@@ -140,28 +143,27 @@ impl DataSet {
         }
         Err(EngineError::Usage(format!(
             "model.num_classes is {classes}, but the dataset has {found} classes; set it to 0 to \
-             take the dataset's"
+             use the dataset's number"
         )))
     }
 
-    /// Names and COCO ids of the classes of the model that the config describes, from class 1
-    /// ([`classes_of_data`]).
+    /// Names and COCO ids of the model's classes, from class 1 ([`classes_of_data`]).
     pub fn categories(&self) -> Vec<(String, u64)> {
         self.classes.clone()
     }
 
-    /// Adopts the classes of a model that has all categories of this data by name; the data may
-    /// lack some. Returns false, and changes nothing, for any other data.
+    /// Adopts the classes of a trained model if they include all categories of this data, by name.
+    /// Otherwise returns false and changes nothing.
     pub fn take_classes(&mut self, classes: &[(String, u64)]) -> bool {
         let categories = categories_of(&self.store);
-        // The first of two classes with one name is used.
+        // If two classes have the same name, the first is used.
         let named = classes.iter().enumerate().rev();
         let place_of: HashMap<&str, usize> =
             named.map(|(place, (name, _))| (name.as_str(), place)).collect();
         let place = |(name, _): &(String, u64)| place_of.get(name.as_str()).copied();
         let places: Option<Vec<usize>> = categories.iter().map(place).collect();
         let Some(places) = places else { return false };
-        // A class that the data lacks gets an id that no category has.
+        // Classes without data get ids that no category uses.
         let used: HashSet<u64> = categories.iter().map(|(_, id)| *id).collect();
         let free = (0..=u64::MAX).rev().filter(|id| !used.contains(id));
         let mut taken: Vec<_> = classes.iter().map(|(name, _)| name.clone()).zip(free).collect();
@@ -172,7 +174,7 @@ impl DataSet {
         true
     }
 
-    /// The class of each label of the store; label 0, which is padding, is class 0.
+    /// The model's class for each label of the store. Label 0, which is padding, is class 0.
     pub(crate) fn class_of_label(&self) -> Vec<i32> {
         let by_id = self.classes.iter().enumerate().rev();
         let of: HashMap<u64, i32> = by_id.map(|(at, (_, id))| (*id, at as i32 + 1)).collect();
@@ -181,8 +183,8 @@ impl DataSet {
         std::iter::once(0).chain(classes).collect()
     }
 
-    /// Warns if its images with an EXIF orientation were stored differently from those that a model
-    /// was trained on.
+    /// Warns if EXIF rotations were treated differently in this data than in the training data of a
+    /// model.
     pub(crate) fn warn_of_exif(&self, trained: Option<Exif>, progress: &Progress) {
         let word = |exif| if exif == Exif::Apply { "turned" } else { "unturned" };
         if let (Some(ours), Some(trained)) = (self.store.contents().exif(), trained)
@@ -198,7 +200,7 @@ impl DataSet {
         }
     }
 
-    /// Capacities of a slot that can hold any image of the set.
+    /// Capacities of a slot that fit any image of the set.
     pub fn slot_shape(&self) -> SlotShape {
         let c = &self.store.contents().capacities;
         SlotShape {
@@ -227,12 +229,12 @@ fn warn(config: &Config, split: Split, store: &Stores, progress: &Progress) {
     if split == Split::Train && classes > found && classes as u64 != last {
         progress.say(&format!(
             "warning: model.num_classes is {classes}, but the dataset has {found} classes; do not \
-             count the background, or set it to 0 to take the dataset's"
+             count the background, or set it to 0 to use the dataset's number"
         ));
     }
 }
 
-/// A model with masks needs one for every object.
+/// Checks that every object has a mask, if the model has masks.
 fn check_masks(config: &Config, store: &Stores) -> Result<(), EngineError> {
     let without = store.contents().num_without_mask;
     if without == 0 || !config.model.kind.has_masks() {
@@ -246,7 +248,7 @@ fn check_masks(config: &Config, store: &Stores) -> Result<(), EngineError> {
     )))
 }
 
-/// A model with keypoints needs exactly that many, for every object that is trained on or scored.
+/// Checks that the data has the number of keypoints that the model predicts.
 fn check_keypoints(config: &Config, split: Split, store: &Stores) -> Result<(), EngineError> {
     if !config.model.kind.has_keypoints() {
         return Ok(());
@@ -261,7 +263,7 @@ fn check_keypoints(config: &Config, split: Split, store: &Stores) -> Result<(), 
         Some(known) if known.names.len() != wanted => {
             let found = known.names.len();
             format!(
-                "has {found} keypoints an object, and model.keypoint_head.keypoints is {wanted}; \
+                "has {found} keypoints per object, but model.keypoint_head.keypoints is {wanted}; \
                  set it to {found}"
             )
         }
@@ -274,12 +276,12 @@ fn check_keypoints(config: &Config, split: Split, store: &Stores) -> Result<(), 
     Err(EngineError::Usage(format!("the store {store} {fault}")))
 }
 
-/// Category names with their COCO ids, in the order of the labels from 1.
+/// Category names with their COCO ids, in the order of labels, from label 1.
 fn categories_of(store: &Stores) -> Vec<(String, u64)> {
     store.contents().categories.iter().map(|c| (c.name.clone(), c.coco_id)).collect()
 }
 
-/// Padded shapes for images of these sizes in the network.
+/// Padded shapes for images that have these sizes in the network.
 fn fixed_shapes(config: &Config, sizes: &[(u32, u32)]) -> Vec<PaddedShape> {
     choose_shapes(sizes, config.input.buckets_per_orientation, config.input.size_divisor)
 }
@@ -299,8 +301,8 @@ fn select(
 ) -> Result<Vec<usize>, EngineError> {
     let usage = |text: String| Err(EngineError::Usage(text));
     let num_empty = store.contents().num_empty_images;
-    // As in `prep`, torchvision and maskrcnn-benchmark, a crowd counts as an object here: an image
-    // with only crowds is trained on as background. A store keeps images that training omits.
+    // A crowd counts as an object here, as in `prep`, torchvision and maskrcnn-benchmark: an image
+    // with only crowds is used as background. Stores also contain images that training drops.
     let drops = split == Split::Train && data.empty == EmptyImages::Drop;
     let least = if split == Split::Train { data.min_keypoints } else { 0 };
     let extents: Vec<bool> = match drops {
@@ -316,8 +318,8 @@ fn select(
     images.retain(|i| is_in_split(data, split, store.stable_id(*i)));
     if images.is_empty() && data.val_fraction > 0.0 {
         return usage(format!(
-            "data.val_fraction = {} of the images in the store {store} leaves none to {}; give more \
-             images, or another share",
+            "data.val_fraction = {} of the images in the store {store} leaves none to {}; use more \
+             images, or a different fraction",
             data.val_fraction,
             if split == Split::Train { "train on" } else { "validate on" }
         ));
@@ -334,12 +336,12 @@ fn select(
             false => (" of a class in data.classes", "name other classes, or "),
         };
         return usage(format!(
-            "the store {store} holds no image with an object{of} to train on, crowds (`iscrowd`) \
-             left out; {mend}set data.empty=keep to train on images without"
+            "the store {store} contains no image with an object{of} to train on, not counting \
+             crowds (`iscrowd`); {mend}set data.empty=keep to train on images without objects"
         ));
     }
     if images.is_empty() {
-        return usage(format!("the store {store} holds no image to use"));
+        return usage(format!("the store {store} contains no image that can be used"));
     }
     let is_left_out = |i: &usize| !extents[*i] && is_in_split(data, split, store.stable_id(*i));
     let left_out = (0..store.len()).filter(is_left_out).count();
@@ -385,17 +387,17 @@ fn limit(config: &Config, split: Split, store: &Stores, images: &mut Vec<usize>)
     warnings
 }
 
-/// True if some of these images have an object that is not a crowd, to train on and to score.
+/// True if some of these images have an object that is not a crowd.
 fn have_objects(store: &Stores, images: &[usize]) -> bool {
-    // An image with only crowds uses up at least one of them: with more non-empty images than
-    // crowds no object need be read, as a timed run may not before its clock starts.
+    // If there are more non-empty images than crowds, some image has another object. Then no object
+    // is read, which a timed run must not do before its clock starts.
     let has_any = |image: &&usize| !store.image(**image).objects.is_empty();
     let mut objects = images.iter().flat_map(|image| store.image(*image).objects);
     images.iter().filter(has_any).count() > store.contents().num_crowd
         || objects.any(|object| !store.object(object).crowd)
 }
 
-/// True if the objects of an image have at least `least` labelled keypoints.
+/// True if the objects of an image together have at least `least` labelled keypoints.
 fn has_keypoints(store: &Stores, image: usize, least: usize) -> bool {
     let labelled = |object: usize| {
         let object = store.object(object);
@@ -405,7 +407,7 @@ fn has_keypoints(store: &Stores, image: usize, least: usize) -> bool {
     least == 0 || store.image(image).objects.map(labelled).sum::<usize>() >= least
 }
 
-/// The images of these ids, in their order; with `drops`, each must have an object.
+/// Indices of the images with these ids, in this order. With `drops`, each must have an object.
 fn named(ids: &[u64], store: &Stores, drops: bool) -> Result<Vec<usize>, EngineError> {
     let place_of: HashMap<u64, usize> =
         (0..store.len()).map(|i| (store.image(i).image_id, i)).collect();
@@ -416,9 +418,9 @@ fn named(ids: &[u64], store: &Stores, drops: bool) -> Result<Vec<usize>, EngineE
         }
         Some(&place) => Ok(place),
         None if lacks_empty => {
-            Err("the training store does not hold; with data.empty=drop it may have been left out")
+            Err("is not in the training store; data.empty=drop may have left it out")
         }
-        None => Err("the training store does not hold"),
+        None => Err("is not in the training store"),
     };
     let find = |id| {
         find(id).map_err(|which| {

@@ -8,20 +8,20 @@ use graph::capture::CaptureError;
 use ranks::RanksError;
 use score::ScoreError;
 
-/// An error that ends the command, reported as a one-line message.
+/// An error that ends a command, reported in one line.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// The config describes a program that cannot be built.
+    /// The program that the config describes cannot be built.
     #[error("the model cannot be built: {0}")]
     Graph(GraphError),
-    /// The device does not exist, or failed.
+    /// There is no usable device, or it failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The device failed in a node of the step, or while it was captured.
+    /// The device failed in a node of the step, or during graph capture.
     #[error("{0}")]
     Node(GraphError),
-    /// A device that does not complete a step. Nothing waits for it any more, so the process must
-    /// not run exit handlers, which would.
+    /// The device does not complete a step. The process must end without running exit handlers,
+    /// which would wait for the device.
     #[error("{0}: the GPU hangs; check nvidia-smi, and dmesg for an Xid")]
     Hangs(GraphError),
     /// A bad config.
@@ -71,15 +71,15 @@ pub enum EngineError {
     /// The losses are non-finite, or every step is skipped.
     #[error("step {step}: {name} is {value}{origin}; {advice}")]
     Diverged {
-        /// The first step of the row that ended the run.
+        /// The first of the consecutive bad steps that ended the run.
         step: u64,
         /// Name of the loss.
         name: String,
         /// Its value.
         value: f32,
-        /// Where it comes from: images, and the first non-finite tensor.
+        /// The images of the step, and the first non-finite tensor.
         origin: String,
-        /// The remedy to try, and the checkpoint to continue from.
+        /// A possible fix, and the checkpoint to resume from.
         advice: String,
     },
     /// A file or directory that cannot be read or written.
@@ -90,49 +90,49 @@ pub enum EngineError {
         /// The I/O error.
         source: std::io::Error,
     },
-    /// A transfer from or to S3 that failed.
+    /// A failed transfer from or to S3.
     #[error("{0}")]
     Remote(String),
     /// The state after the last step cannot be saved.
-    #[error("{fault}: nothing is saved after step {step}; last checkpoint: {last}")]
+    #[error("{fault}: the state after step {step} could not be saved; last checkpoint: {last}")]
     Unsaved {
         /// The last step.
         step: u64,
         /// The last checkpoint that was saved, or "none".
         last: String,
-        /// The file and its fault.
+        /// The error, which names the file.
         fault: Box<EngineError>,
     },
-    /// Another rank of the run is gone.
+    /// Another rank of the run was lost.
     #[error("{0}")]
     RankLost(String),
-    /// Another rank of the run has failed.
+    /// Another rank of the run has reported an error.
     #[error("{sentence}")]
     RankFailed {
-        /// Which rank failed, where and why.
+        /// A message that names the failed rank, its machine, and its error.
         sentence: String,
-        /// Its exit code.
+        /// Exit code of that rank.
         code: u8,
     },
-    /// Nothing can be run, as all ranks have found; rank 0 reports it.
+    /// An error that all ranks found at the same point; only rank 0 prints it.
     #[error("{0}")]
     OfAllRanks(String),
-    /// The ranks that this process started have failed, and printed the reason.
+    /// Ranks have failed, after printing the reason.
     #[error("the ranks ended with exit code {code}")]
     Ranks {
-        /// The code of the first rank that did not end because of another.
+        /// Exit code of the first rank whose failure was not caused by another rank.
         code: u8,
     },
-    /// A signal requested the end before the work was done.
+    /// The command was interrupted by a signal before it was done.
     #[error("interrupted")]
     Interrupted,
-    /// Scores that differ from those that the user expects.
+    /// Scores differ from the expected ones (`onegraph eval --expect`).
     #[error("not as expected: {0}")]
     Unexpected(String),
-    /// The timed runs do not give a score.
+    /// The timed runs do not give a valid MLPerf score.
     #[error("no score: {0}")]
     NoScore(String),
-    /// The user's request is inconsistent.
+    /// The arguments, the config, or the given files do not fit together.
     #[error("{0}")]
     Usage(String),
 }
@@ -156,7 +156,7 @@ impl From<RanksError> for EngineError {
 impl From<ScoreError> for EngineError {
     fn from(error: ScoreError) -> Self {
         match error {
-            // A full disk is not an error in the data.
+            // An I/O error, such as a full disk, is not an error in the data.
             ScoreError::Write { file: path, source } => EngineError::Io { path, source },
             other => EngineError::Score(other),
         }
@@ -166,7 +166,7 @@ impl From<ScoreError> for EngineError {
 impl From<GraphError> for EngineError {
     fn from(error: GraphError) -> Self {
         match error {
-            // A failing device is not an error in the model.
+            // A device error is not an error in the model.
             GraphError::Device(fault) | GraphError::Capture(CaptureError::Device(fault)) => {
                 EngineError::Device(fault)
             }

@@ -9,17 +9,17 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::append::AppendFile;
 use crate::error::EngineError;
 
-/// The colorspace of a picture.
+/// Value of `colorspace` for RGB pictures.
 const RGB: u32 = 3;
 
-/// A histogram, as the message `HistogramProto`.
+/// A histogram (the message `HistogramProto`).
 #[derive(Debug)]
 pub(crate) struct Histogram {
-    /// Least, greatest, number, sum, and sum of squares of the values.
+    /// Minimum, maximum, number, sum, and sum of squares of the values.
     pub(crate) moments: [f64; 5],
-    /// The upper end of each bin.
+    /// Upper limit of each bin.
     pub(crate) limits: Vec<f64>,
-    /// Values in each bin.
+    /// Number of values in each bin.
     pub(crate) counts: Vec<f64>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct EventWriter {
 }
 
 impl EventWriter {
-    /// Starts a new file in `dir`: TensorBoard merges all files of a directory.
+    /// Creates a new file in `dir`. TensorBoard merges all files of a directory.
     ///
     /// # Errors
     /// [`EngineError::Io`] names the file.
@@ -158,7 +158,7 @@ fn varint(message: &mut Vec<u8>, mut value: u64) {
     message.push(value as u8);
 }
 
-/// CRC-32C, rotated and offset as the record format requires.
+/// CRC-32C, masked (rotated, plus a constant) as the record format requires.
 fn masked_crc(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xA282_EAD8)
 }
@@ -167,7 +167,7 @@ fn masked_crc(bytes: &[u8]) -> u32 {
 mod tests {
     use super::{EngineError, EventWriter, Histogram, masked_crc};
 
-    /// Reads the records back according to the format.
+    /// Parses the records of a file.
     fn records(mut bytes: &[u8]) -> Vec<Vec<u8>> {
         let mut found = Vec::new();
         while !bytes.is_empty() {
@@ -195,7 +195,7 @@ mod tests {
         let records = written(|writer| writer.scalars(300, &[("loss".into(), 1.5)]));
         assert_eq!(records.len(), 2);
         assert!(records[0].ends_with(b"brain.Event:2"));
-        // After the time: step 300 as a varint, then the summary with tag and value.
+        // The fields after the time: step 300 as a varint, then the summary with tag and value.
         let expected = [0x10, 0xAC, 0x02, 0x2A, 0x0D, 0x0A, 0x0B, 0x0A, 0x04];
         assert_eq!(records[1][9..18], expected);
         assert_eq!(&records[1][18..22], b"loss");

@@ -1,16 +1,15 @@
-//! onegraph's engine: the detector as Programs, the training loop, evaluation, checkpoints, and
-//! the command line on top.
+//! onegraph's engine: the detectors as Programs, the training loop, evaluation, checkpoints, and
+//! the command line.
 //!
-//! The crate is not on crates.io. A program depends on it by a path or by git, and builds it in
-//! release mode (`--release`), as a debug build trains and detects many times slower:
+//! The crate is not on crates.io: depend on it by path or git. Build with `--release`; a debug
+//! build trains and detects many times slower:
 //!
 //! ```toml
 //! [dependencies]
 //! engine = { path = "../onegraph/engine" }
 //! ```
 //!
-//! Detection from a program is [`predictor::Predictor`]; `engine/examples/predict.rs` is a complete
-//! one:
+//! Use [`predictor::Predictor`] for detection; `engine/examples/predict.rs` is a complete example:
 //!
 //! ```no_run
 //! use engine::predictor::Predictor;
@@ -24,7 +23,7 @@
 //! # Ok::<(), engine::EngineError>(())
 //! ```
 
-// In tests a panic is the report; elsewhere errors are values.
+// Only tests may panic on errors; all other code returns them.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod append;

@@ -4,7 +4,8 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::process::ExitCode;
 
-/// The system's allocator. Out of memory, the process ends with a one-line message, not a signal.
+/// The system's allocator. If memory runs out, the process ends with a one-line message instead of
+/// a signal.
 struct Allocator;
 
 #[global_allocator]

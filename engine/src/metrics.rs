@@ -1,4 +1,4 @@
-//! The progress of training: a log line every few steps, and every step in `metrics.jsonl`.
+//! Training metrics: a log line every few steps, and a record of each step in `metrics.jsonl`.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -12,38 +12,39 @@ use crate::run_dir::replace;
 /// The record of one training step.
 #[derive(Debug, Clone, Serialize)]
 pub struct StepRecord {
-    /// Steps done, including this one.
+    /// Number of steps done, including this one.
     pub step: u64,
     /// Epoch, from 0.
     pub epoch: u64,
-    /// Sum of the losses, each times its weight.
+    /// Weighted sum of the losses.
     pub loss: f32,
-    /// Each loss by name, without its weight.
+    /// Unweighted losses, by name.
     pub losses: Vec<(&'static str, f32)>,
     /// Learning rate of this step.
     pub lr: f32,
     /// Loss scale of this step.
     pub loss_scale: f32,
-    /// Norm of all gradients, unscaled, before clipping.
+    /// Global gradient norm, without the loss scale, before clipping.
     pub grad_norm: f32,
     /// False if the step was skipped because of a non-finite gradient.
     pub applied: bool,
     /// Images in the batch.
     pub images: usize,
-    /// Seconds from batch to batch.
+    /// Seconds from the previous step to this one.
     pub step_seconds: f64,
-    /// Seconds of that time spent waiting for data.
+    /// Part of these seconds that was spent waiting for data.
     pub data_seconds: f64,
     /// Statistics of each trained parameter, in order; empty unless `train.log_parameters`.
     #[serde(skip)]
     pub parameters: Vec<ParameterStats>,
-    /// Accuracies by name, of this rank; empty unless `train.accuracies`.
+    /// Accuracies on this rank's images, by name; empty unless `train.accuracies`.
     pub accuracies: Vec<(&'static str, f32)>,
-    /// Machine metrics by name, with a log line; for the first step, the time when it began.
+    /// Machine metrics, by name, for steps with a log line; for the first step, the time at which
+    /// it began.
     pub system: Vec<(&'static str, f64)>,
 }
 
-/// The effect of a step on one parameter. Gradients are unscaled, and not clipped.
+/// Statistics of one parameter after a step, and of its gradient without loss scale and clipping.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ParameterStats {
     /// Mean of the weight after the step.
@@ -57,7 +58,7 @@ pub struct ParameterStats {
 }
 
 impl ParameterStats {
-    /// Tags and values of TensorBoard, for the parameter of this name.
+    /// TensorBoard tags and values for the parameter with this name.
     pub fn scalars(&self, name: &str) -> [(String, f32); 4] {
         [
             (format!("weight_mean/{name}"), self.weight_mean),
@@ -68,7 +69,7 @@ impl ParameterStats {
     }
 }
 
-/// Keeps a window of steps for the log line, and writes every step to `metrics.jsonl`.
+/// Keeps the last steps for the log line, and writes every step to `metrics.jsonl`.
 #[derive(Debug)]
 pub struct Metrics {
     file: Option<AppendFile>,
@@ -78,7 +79,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Appends to the file at `path`, or to none.
+    /// Appends to the file at `path`; writes nothing if it is `None`.
     ///
     /// # Errors
     /// [`EngineError::Io`] if it cannot be opened.
@@ -122,7 +123,7 @@ impl Metrics {
         self.line(&serde_json::Value::Object(line))
     }
 
-    /// Writes any other record, such as an evaluation.
+    /// Writes a record that is not a step, such as an evaluation.
     ///
     /// # Errors
     /// [`EngineError::Io`] if the file cannot be written.
@@ -131,7 +132,7 @@ impl Metrics {
         file.append(format!("{value}\n").as_bytes())
     }
 
-    /// Removes the records after `step` from the file, and from the window.
+    /// Removes the records after `step` from the file and the window.
     ///
     /// # Errors
     /// [`EngineError::Io`] if the file cannot be written.
@@ -140,7 +141,7 @@ impl Metrics {
         let Some(file) = &mut self.file else { return Ok(()) };
         let path = file.path().to_path_buf();
         forget_after(&path, step, |_| false)?;
-        // The file of this name has been replaced.
+        // Reopened, since `forget_after` replaces the file.
         *file = AppendFile::open(&path)?;
         Ok(())
     }
@@ -152,7 +153,7 @@ impl Metrics {
         let images: usize = self.window.iter().map(|r| r.images).sum();
         let seconds: f64 = self.window.iter().map(|r| r.step_seconds).sum();
         let names = last.losses.iter().enumerate();
-        // An accuracy without samples is missing in its step.
+        // A step has no value of an accuracy that had no samples.
         let accuracy = |name: &'static str| {
             let shares = self.window.iter().flat_map(|record| &record.accuracies);
             let values = shares.filter(|(of, _)| *of == name).map(|(_, value)| f64::from(*value));
@@ -176,7 +177,7 @@ impl Metrics {
     }
 }
 
-/// The last value of each name, in order of first occurrence.
+/// The last value for each name, in order of first occurrence.
 fn last_of_each<'a>(
     values: impl Iterator<Item = &'a (&'static str, f64)>,
 ) -> Vec<(&'static str, f64)> {
@@ -190,7 +191,7 @@ fn last_of_each<'a>(
     all
 }
 
-/// Summary of a window of steps: medians of measured values, the last of set ones.
+/// Summary of a window of steps: medians of measured values, the last values of all others.
 #[derive(Debug, Clone)]
 pub struct Medians {
     /// The last step.
@@ -209,20 +210,20 @@ pub struct Medians {
     pub grad_norm: f64,
     /// Steps skipped since the file was opened.
     pub skipped: u64,
-    /// Images of the window over its time.
+    /// Images in the window divided by its duration.
     pub images_per_second: f64,
     /// Median time of a step in seconds.
     pub step_seconds: f64,
-    /// Median time that a step waits for data in seconds.
+    /// Median time that a step spent waiting for data, in seconds.
     pub data_seconds: f64,
-    /// Machine metrics, by name.
+    /// Last value of each machine metric, by name.
     pub system: Vec<(&'static str, f64)>,
-    /// Median of each accuracy of the last step.
+    /// Median of each accuracy that the last step has.
     pub accuracies: Vec<(&'static str, f64)>,
 }
 
 impl Medians {
-    /// The log line, in customary order.
+    /// The log line.
     pub fn line(&self, total_steps: u64, peak_bytes: usize) -> String {
         let eta = (total_steps.saturating_sub(self.step)) as f64 * self.step_seconds;
         let mut line = format!(
@@ -271,9 +272,9 @@ impl Medians {
     }
 }
 
-/// Drops the records after `step` from a metrics file: a run resumed there repeats those steps. A
-/// truncated last line is dropped too, as is the evaluation of `step` if `again` returns true for
-/// it because it is repeated.
+/// Removes the records after `step`, which a resumed run repeats, from a metrics file. Also removes
+/// a truncated last line, and each evaluation of `step` for which `again` returns true, meaning
+/// that it will be repeated.
 ///
 /// # Errors
 /// [`EngineError::Io`] if the file cannot be written.
@@ -298,22 +299,22 @@ pub fn forget_after(
     Ok(())
 }
 
-/// Hours, minutes, seconds.
+/// Formats seconds as hours, minutes, seconds.
 pub fn duration(seconds: f64) -> String {
     let s = seconds.round() as u64;
     format!("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60)
 }
 
-/// A JSON number, or text for a value that JSON does not have.
+/// A JSON number, or a string for NaN and infinity, which JSON lacks.
 pub(crate) fn float(value: f32) -> serde_json::Value {
-    // JSON has no NaN or infinity, so a string records the value.
+    // NaN or infinity.
     match serde_json::Number::from_f64(f64::from(value)) {
         Some(number) => number.into(),
         None => value.to_string().into(),
     }
 }
 
-/// The median, or the mean of the two middle values; NaN for none.
+/// The median: the middle value, or the mean of the two middle values; NaN if there are no values.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     match values.len() {
@@ -350,7 +351,8 @@ pub(crate) mod tests {
     fn log_line_and_scalars_are_window_medians() {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let path = folder.path().join("metrics.jsonl");
-        // The maximum that the config allows: nothing is allocated for it.
+        // The maximum that the config allows. The window must not allocate memory for it in
+        // advance.
         let mut metrics = Metrics::new(Some(&path), 1_000_000_000).expect("a file");
         assert!(metrics.medians().is_none());
         for (i, loss) in [9.0, 1.0, 2.0].into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Names given by a user: patterns of parameters, and suggestions for misspelled names.
+//! Matching of parameter names with the user's patterns, and suggestions for misspelled names.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     let head = parts.next().unwrap_or_default();
     let Some(tail) = parts.next_back() else { return pattern == name };
     let rest = name.strip_prefix(head).and_then(|rest| rest.strip_suffix(tail));
-    // The earliest match of each part leaves the most text for the following ones.
+    // Matching each part as early as possible leaves the most text for the following parts.
     let after = |rest: &str, part: &str| rest.find(part).map(|at| at + part.len());
     let mut places = parts;
     rest.is_some_and(|mut rest| {
@@ -19,8 +19,8 @@ pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     })
 }
 
-/// The error message for a pattern that matches none of these names of a `kind` of tensor, with
-/// suggested names and parts of the model; `None` if it matches.
+/// The error message for a pattern that matches none of `names`, with similar names and parts of
+/// the model. `kind` is the kind of tensor that is named. `None` if the pattern matches.
 pub(crate) fn misfit(pattern: &str, kind: &str, names: &[&str]) -> Option<String> {
     if names.iter().any(|name| matches(pattern, name)) {
         return None;
@@ -28,10 +28,10 @@ pub(crate) fn misfit(pattern: &str, kind: &str, names: &[&str]) -> Option<String
     let parts = names.iter().flat_map(|name| name.match_indices('.').map(|(end, _)| &name[..end]));
     let parts: BTreeSet<String> = parts.map(|part| format!("{part}.*")).collect();
     let near = nearest(pattern, names.iter().map(ToString::to_string).chain(parts)).join(", ");
-    Some(format!("is \"{pattern}\", which fits no {kind}; did you mean {near}?"))
+    Some(format!("is \"{pattern}\", which matches no {kind}; did you mean {near}?"))
 }
 
-/// The candidates with the most similar spelling, the most similar first.
+/// The candidates with the most similar spelling, most similar first.
 pub(crate) fn nearest(name: &str, candidates: impl IntoIterator<Item = String>) -> Vec<String> {
     let likeness = |known: &str| strsim::normalized_damerau_levenshtein(name, known);
     let mut scored: Vec<_> =

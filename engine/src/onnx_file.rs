@@ -1,4 +1,4 @@
-//! The detection pass of a trained model as an ONNX file (`docs/deploy.md`).
+//! Export of the detection pass of a trained model as an ONNX file (`docs/deploy.md`).
 
 use device::Target;
 use kernels::DType;
@@ -12,25 +12,25 @@ use crate::model::{
     ImageSize, ModelSpec, Part, SlotShape, classes_of, detection_program, detector,
 };
 
-/// Names of the model's own outputs, in the file and in the Program, and their contents. Further
-/// heads keep the names of their outputs.
+/// Outputs that all detectors have: name in the file, name in the Program, and description. Outputs
+/// of additional heads keep their names, except the masks.
 const DETECTIONS: [(&str, &str, &str); 3] = [
     ("boxes", "det_boxes", "x1, y1, x2, y2 in pixels of the network's image, the best first"),
     ("scores", "det_scores", "0 to 1"),
     ("labels", "det_labels", "class of each, from 1; 0 past the image's detections"),
 ];
 
-/// The side of the padded square that holds every image under the config's resizing rule.
+/// A padded square that holds every resized image.
 pub fn square(config: &crate::config::Config) -> ImageSize {
     let side = config.input.max_size.next_multiple_of(config.input.size_divisor);
     ImageSize { height: side, width: side }
 }
 
-/// The model for batches of images padded to `padded`, as the bytes of an ONNX file.
+/// The bytes of an ONNX file with the model, for batches of images that are padded to `padded`.
 ///
 /// # Errors
 /// [`EngineError::Usage`] for a shape that images are never padded to, and for a model with an op
-/// that ONNX cannot express, by name; device errors.
+/// that cannot be expressed in ONNX (the message names it); device errors.
 pub fn onnx_bytes(model: &mut TrainedModel, padded: ImageSize) -> Result<Vec<u8>, EngineError> {
     let ImageSize { height, width } = padded;
     let divisor = model.config.input.size_divisor;
@@ -86,11 +86,11 @@ pub fn onnx_bytes(model: &mut TrainedModel, padded: ImageSize) -> Result<Vec<u8>
     translate(&request).map_err(|refusal| EngineError::Usage(refusal.to_string()))
 }
 
-/// Everything that a program using the file needs, as JSON.
+/// The metadata that a program needs to use the file, as JSON.
 fn facts(spec: &ModelSpec<'_>, classes: &[(String, u64)]) -> String {
     let ModelSpec { config, num_classes, padded, .. } = *spec;
     let (input, detections) = (&config.input, &config.model.detections);
-    // A model may have more classes than its data.
+    // The model may have more classes than the data.
     let class = |i: usize| match classes.get(i) {
         Some((name, id)) if name != NO_CATEGORY => json!({"id": id, "name": name}),
         _ => json!({"id": null, "name": null}),

@@ -1,4 +1,5 @@
-//! Detection on single images with a trained model, for programs and for `onegraph predict`.
+//! Detection on individual images with a trained model, for programs that use this crate and for
+//! `onegraph predict`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,11 +20,11 @@ use crate::runtime::{Backend, ModelState};
 /// A detected object.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prediction {
-    /// Class of the model, from 1.
+    /// The model's class, from 1.
     pub label: usize,
-    /// COCO id of its category.
+    /// COCO id of the class.
     pub category_id: u64,
-    /// Name of its category.
+    /// Name of the class.
     pub name: String,
     /// Score, 0 to 1.
     pub score: f32,
@@ -38,9 +39,9 @@ pub struct Prediction {
     pub further: BTreeMap<String, Vec<f32>>,
 }
 
-/// Maximum number of images per run on a GPU.
+/// Maximum batch size on a GPU.
 const BATCH: usize = 8;
-/// Programs that are kept: on a CPU each has its own memory.
+/// Maximum number of cached programs. On a CPU each has its own memory, so only one is cached.
 const KEPT_ON_CPU: usize = 1;
 const KEPT_ON_DEVICE: usize = 16;
 
@@ -51,16 +52,16 @@ pub struct Predictor {
     state: ModelState,
     num_classes: usize,
     classes: Vec<(String, u64)>,
-    /// Treatment of EXIF rotations of files: applied, unless its training data ignored them.
+    /// Treatment of files' EXIF rotation: applied, unless it was ignored in the training data.
     exif: Exif,
     backend: Backend,
-    /// The programs of the last padded shapes and batch sizes, the latest last: images from one
-    /// camera often come in sequence, and planning a large model for each would take too long.
+    /// Cached programs for the padded shapes and batch sizes that were used last, latest last.
+    /// Consecutive images often have the same size, and planning a program takes long.
     planned: Vec<(PaddedShape, Detector)>,
 }
 
 impl Predictor {
-    /// The model of a run's last checkpoint, or of one of its checkpoints.
+    /// Opens the last checkpoint of a run, or the checkpoint at `run`.
     ///
     /// # Errors
     /// As for [`TrainedModel::open`].
@@ -73,8 +74,8 @@ impl Predictor {
         Ok(Self::new(model, backend))
     }
 
-    /// The model of a weights file; `config` is a file or preset, by default the `config.toml` next
-    /// to the weights.
+    /// Opens a weights file. `config` is a file or preset, by default the `config.toml` next to the
+    /// weights.
     ///
     /// # Errors
     /// As for [`TrainedModel::from_weights`].
@@ -89,7 +90,7 @@ impl Predictor {
         Ok(Self::new(model, backend))
     }
 
-    /// A model that is already open; `backend` is the one that it was opened with.
+    /// Uses a model that is already open. `backend` must be the one that it was opened with.
     pub fn new(model: TrainedModel, backend: &Backend) -> Self {
         let classes = model.classes();
         let num_classes = classes_of(&model.params);
@@ -99,13 +100,14 @@ impl Predictor {
         Self { config, state, num_classes, classes, exif, backend, planned }
     }
 
-    /// Names of the classes with their COCO ids, from class 1; [`NO_CATEGORY`] where a class has no
-    /// category.
+    /// Names and COCO ids of the classes, from class 1. The name of a class without a category is
+    /// [`NO_CATEGORY`].
     pub fn classes(&self) -> &[(String, u64)] {
         &self.classes
     }
 
-    /// Detects on pixels: `height * width * 3` bytes of RGB, row by row. Best first.
+    /// Detects objects in an image: `height * width * 3` bytes of RGB, row by row. The detections
+    /// are sorted by score, highest first.
     ///
     /// # Errors
     /// A wrong number of bytes, or a device error.
@@ -120,36 +122,37 @@ impl Predictor {
         Ok(self.named(found))
     }
 
-    /// Detects on a JPEG or PNG, with its EXIF orientation applied unless the training data ignored
-    /// it ([`Self::exif`]). Best first.
+    /// Detects objects in a JPEG or PNG file. Its EXIF orientation is applied, unless it was
+    /// ignored in the training data ([`Self::exif`]). The detections are sorted by score, highest
+    /// first.
     ///
     /// # Errors
-    /// A file that cannot be read or decoded, by name; a device error.
+    /// A file that cannot be read or decoded; a device error.
     pub fn predict_file(&mut self, path: &Path) -> Result<Vec<Prediction>, EngineError> {
         let (image, _) = self.read(path)?;
         let found = self.detect(&image)?;
         Ok(self.named(found))
     }
 
-    /// Detects on images of any sizes, like [`Self::predict_rgb`] on each. On a GPU images of one
-    /// padded shape run together; an error applies to all images of its run.
+    /// Detects objects in several images of any sizes. On a GPU, images with the same padded shape
+    /// are batched; an error then applies to all images of the batch.
     pub fn predict_all(&mut self, images: Vec<Image>) -> Vec<Result<Vec<Prediction>, String>> {
         let found = self.detect_all(images).into_iter();
         found.map(|found| Ok(self.named(found?))).collect()
     }
 
-    /// Maximum pixels per image in the model's config.
+    /// Maximum number of pixels of an image, from the model's config.
     pub fn max_image_pixels(&self) -> usize {
         self.config.data.max_image_pixels
     }
 
-    /// How EXIF rotations of files are treated.
+    /// Treatment of files' EXIF rotation.
     pub fn exif(&self) -> Exif {
         self.exif
     }
 
-    /// Reads an image under the limits of the model's config; its id is 0. Also returns the remark
-    /// of [`Image::read`].
+    /// Reads an image file, with the size limit of the model's config. The image's id is 0. Also
+    /// returns the remark of [`Image::read`].
     ///
     /// # Errors
     /// As for [`Image::read`].
@@ -157,14 +160,14 @@ impl Predictor {
         Image::read(path, 0, self.config.data.max_image_pixels, self.exif)
     }
 
-    /// Detects on one image; classes without a category are omitted.
+    /// Detects objects in one image. Detections of classes without a category are dropped.
     pub(crate) fn detect(&mut self, image: &Image) -> Result<ImageDetections, EngineError> {
         Ok(self.run(self.padded(image), std::slice::from_ref(image))?.swap_remove(0))
     }
 
-    /// Detects on images of any sizes, like [`Self::detect`] on each. On a GPU images of one padded
-    /// shape run together, in batches of 8, 4, 2 and 1, since a program always takes the time of a
-    /// full batch. An error applies to all images of its run.
+    /// Like [`Self::detect`], for several images of any sizes. On a GPU, images with the same
+    /// padded shape are divided into batches of 8, 4, 2 and 1, since a program always takes the
+    /// time of a full batch. An error applies to all images of its batch.
     pub(crate) fn detect_all(
         &mut self,
         images: Vec<Image>,
@@ -198,14 +201,14 @@ impl Predictor {
         found
     }
 
-    /// The shape that the image is padded to in the network.
+    /// The padded shape of the image in the network.
     fn padded(&self, image: &Image) -> PaddedShape {
         let (height, width) = network_size(&self.config, image.height as u32, image.width as u32);
         let pad = |side: u32| (side as usize).next_multiple_of(self.config.input.size_divisor);
         PaddedShape { height: pad(height), width: pad(width) }
     }
 
-    /// Detects on images of one padded shape, in one run.
+    /// Detects objects in one batch of images that have this padded shape.
     fn run(
         &mut self,
         shape: PaddedShape,
@@ -224,7 +227,7 @@ impl Predictor {
                 let size = (batch, pixels);
                 let planned =
                     Detector::new(config, &[shape], self.num_classes, size, backend, state);
-                // If there is no memory for it, all cached programs are dropped.
+                // On failure, which may be a lack of memory, all cached programs are dropped.
                 planned.inspect_err(|_| self.planned.clear())?
             }
         };
@@ -238,8 +241,8 @@ impl Predictor {
         Ok(found)
     }
 
-    /// Drops programs before one of this size is planned: the oldest, and all of them if the new
-    /// one is the largest, as they would keep memory that only the new one needs.
+    /// Drops cached programs before a new one is planned: the oldest if the cache is full, and all
+    /// if the new program is the largest, since it then gets a new, larger arena.
     fn make_room(&mut self, shape: &PaddedShape, batch: usize) {
         let most = match self.backend {
             Backend::Cpu => KEPT_ON_CPU,
@@ -252,8 +255,8 @@ impl Predictor {
         self.planned.drain(..(self.planned.len() + 1).saturating_sub(most));
     }
 
-    /// The reason why nothing was found on the last image, if the model computes non-finite values
-    /// ([`Detector::why_nothing`]).
+    /// If nothing was detected because the model computes non-finite values, a message about that
+    /// ([`Detector::why_nothing`]). `image` must have the shape of the last program.
     pub(crate) fn why_nothing(&mut self, image: &Image) -> Result<Option<String>, EngineError> {
         let Some((_, detector)) = self.planned.last() else { return Ok(None) };
         detector.why_nothing(0, image, &mut self.state)

@@ -1,4 +1,4 @@
-//! Progress of long operations: bars on a terminal, lines elsewhere.
+//! Terminal output about long operations: messages, and progress bars on a terminal.
 
 use std::io::{IsTerminal, Write};
 
@@ -6,14 +6,14 @@ use dali::plain;
 use indicatif::{ProgressBar, ProgressStyle};
 use tracing::level_filters::LevelFilter;
 
-/// Columns of a terminal of unknown width.
+/// Assumed number of columns of a terminal whose width is unknown.
 const USUAL_COLUMNS: usize = 80;
 
-/// Prints to standard error, or nothing if quiet.
+/// Prints to standard error, unless it is quiet.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress {
     quiet: bool,
-    /// The rank printed at the start of each line, with several ranks.
+    /// The rank that is printed at the start of each line, if there are several.
     rank: Option<usize>,
 }
 
@@ -23,12 +23,12 @@ impl Progress {
         Self { quiet: false, rank: None }
     }
 
-    /// Stays quiet: for tests, and commands whose output is data.
+    /// Prints nothing: for tests, and for commands whose output is data.
     pub fn quiet() -> Self {
         Self { quiet: true, rank: None }
     }
 
-    /// Prints, each line after this rank's number.
+    /// Prints each line with this rank's number in front.
     pub fn of_rank(rank: usize) -> Self {
         Self { quiet: false, rank: Some(rank) }
     }
@@ -41,26 +41,26 @@ impl Progress {
         let rank = self.rank.map(|rank| format!("rank {rank}: ")).unwrap_or_default();
         let lines = text.split('\n').map(|line| format!("{rank}{}\n", plain(line)));
         let text: String = lines.collect();
-        // A closed terminal must not end a long training run. One write, so that the lines of ranks
-        // do not mix.
+        // Errors are ignored: a closed terminal must not end a long training run. A single write
+        // keeps the lines of ranks apart.
         let _ = std::io::stderr().write_all(text.as_bytes());
     }
 
-    /// Prints one or more lines under the time of day; on a terminal, lines wider than it are
-    /// broken between words and continued under the text.
+    /// Prints one or more lines, each with the time of day in front. On a terminal, long lines are
+    /// wrapped between words and indented.
     pub fn say_at(&self, time: &str, text: &str) {
         let columns = columns(&console::Term::stderr()).unwrap_or(usize::MAX);
         self.say(&timed(time, text, columns));
     }
 
-    /// A bar of `total` steps under `title`; hidden if quiet, not on a terminal, or together with a
-    /// log whose lines it would overwrite.
+    /// A progress bar with `title` and `total` steps. Hidden if quiet, if standard error is not a
+    /// terminal, or if the log is enabled, whose lines it would overwrite.
     pub fn bar(&self, title: &str, total: u64) -> ProgressBar {
         let is_logged = LevelFilter::current() != LevelFilter::OFF;
         if self.quiet || is_logged || !std::io::stderr().is_terminal() {
             return ProgressBar::hidden();
         }
-        // A line wider than the terminal would be left behind at each update.
+        // If the bar were wider than the terminal, each update would leave a line behind.
         let is_narrow = columns(&console::Term::stderr()).is_some_and(|c| c < USUAL_COLUMNS);
         let bar = if is_narrow { "{wide_bar}" } else { "{bar:32}" };
         let style =
@@ -70,7 +70,7 @@ impl Progress {
         ProgressBar::new(total).with_style(style).with_message(title.to_string())
     }
 
-    /// Runs a stage of the data pipeline with a title and a bar.
+    /// Runs an operation on data, with a title and a progress bar.
     pub fn during<T>(
         &self,
         title: &str,
@@ -83,11 +83,11 @@ impl Progress {
             dali::Stage::Waiting { owner, lock } => {
                 if !std::mem::replace(&mut is_waiting, true) {
                     let if_gone = owner.if_gone(&lock);
-                    self.say(&format!("waiting for {owner}, which is writing there{if_gone}"));
+                    self.say(&format!("waiting for {owner}, which is writing this data{if_gone}"));
                 }
             }
             dali::Stage::TakenOver { pid } => {
-                self.say(&format!("taking over from process {pid}, which is gone"));
+                self.say(&format!("taking over from process {pid}, which has ended"));
             }
             _ => {
                 bar.set_length(p.total as u64);
@@ -105,14 +105,14 @@ pub(crate) fn columns(terminal: &console::Term) -> Option<usize> {
     terminal.is_term().then(|| width(size, std::env::var("COLUMNS").ok().as_deref()))
 }
 
-/// If a terminal does not report its size, as in some containers, the variable `COLUMNS` has it, or
-/// the default applies.
+/// The terminal's width. If the terminal does not report its size, as in some containers, `COLUMNS`
+/// is used, or else the default.
 fn width(size: Option<u16>, variable: Option<&str>) -> usize {
     let told = || variable?.trim().parse().ok().filter(|columns| *columns > 0);
     size.map(usize::from).or_else(told).unwrap_or(USUAL_COLUMNS)
 }
 
-/// A number with its noun: `1 image`, `2 images`, `2 batches`.
+/// A number with its noun in singular or plural: `1 image`, `2 images`, `2 batches`.
 pub(crate) fn counted(count: usize, noun: &str) -> String {
     let plural = match count {
         1 => "",
@@ -122,7 +122,7 @@ pub(crate) fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{plural}")
 }
 
-/// Lines that begin with the time, at most `columns` wide unless a word is wider.
+/// Adds the time to each line, and wraps lines to at most `columns`, unless a word is longer.
 fn timed(time: &str, text: &str, columns: usize) -> String {
     let margin = time.chars().count();
     let mut lines = Vec::new();
@@ -160,7 +160,7 @@ mod tests {
         let broken = timed("12:00:00", text, 32);
         assert_eq!(broken, "12:00:00 eta 0:01  iter 20/30\n         loss 1.5\n12:00:00 second");
         assert!(broken.lines().all(|line| line.len() <= 32));
-        // One field that is wider than the terminal.
+        // A single field that is wider than the terminal.
         let broken = timed("12:00:00", "device cpu (2 threads), 16 images, batch 2", 32);
         assert_eq!(broken, "12:00:00 device cpu (2 threads),\n         16 images, batch 2");
     }

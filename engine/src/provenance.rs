@@ -1,4 +1,4 @@
-//! Where a result comes from: commit, command, time.
+//! Origin of a result: commit, command, time.
 
 use std::path::Path;
 
@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 
 use crate::runtime::Machine;
 
-/// The commit of the build: of the checkout of the sources, or the value of `ONEGRAPH_COMMIT` in
-/// the build; `None` if neither was known.
+/// Git commit that the program was built from: that of the source checkout, or the value of
+/// `ONEGRAPH_COMMIT` at build time. `None` if neither was available.
 pub fn commit() -> Option<&'static str> {
     Some(env!("ONEGRAPH_COMMIT")).filter(|commit| *commit != "unknown")
 }
 
-/// This process's command line, quoted where a shell needs it.
+/// This process's command line, quoted for a shell where necessary.
 pub fn command() -> String {
     let mut words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
     let program = words.next().unwrap_or_default();
@@ -25,12 +25,12 @@ pub fn command() -> String {
     std::iter::once(name.unwrap_or_default()).chain(quoted).collect::<Vec<_>>().join(" ")
 }
 
-/// The time, with the offset of its time zone.
+/// The current time, with the offset of the time zone.
 pub fn now() -> String {
     jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()
 }
 
-/// Time of writing, commit, version and machine, for a report.
+/// Current time, commit, version and machine, for a report.
 pub fn facts() -> Value {
     let machine = Machine::here();
     json!({

@@ -1,9 +1,9 @@
-//! The rows of an image in a batch, one per object.
+//! The rows of an image's objects in a batch.
 
 use dali::DaliError;
 use dali::loader::ImageRows;
 
-/// Keeps the objects at these indices (ascending) in an image's rows, and closes the gaps.
+/// Keeps only the rows of the objects at these indices (ascending), and moves them to the front.
 pub(crate) fn keep_objects(rows: &mut ImageRows<'_>, left: &[usize]) -> Result<(), DaliError> {
     close_up::<f32>(rows.row_mut("gt_boxes")?, 4, left);
     close_up::<i32>(rows.row_mut("gt_classes")?, 1, left);
@@ -13,7 +13,8 @@ pub(crate) fn keep_objects(rows: &mut ImageRows<'_>, left: &[usize]) -> Result<(
     Ok(())
 }
 
-/// Moves the rows `left` (ascending), each of `width` values, to the front and clears the rest.
+/// Moves the rows with indices `left` (ascending) to the front, and clears the rest. A row has
+/// `width` values.
 fn close_up<T: Copy + Default>(values: &mut [T], width: usize, left: &[usize]) {
     for (to, &from) in left.iter().enumerate() {
         values.copy_within(from * width..(from + 1) * width, to * width);

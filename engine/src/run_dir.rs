@@ -11,27 +11,27 @@ use serde_json::Value;
 
 use crate::error::EngineError;
 
-/// A run's directory. A new run gets its own name and never modifies an older one.
+/// A run directory. A new run gets an unused name, and never modifies an older run.
 #[derive(Debug, Clone)]
 pub struct RunDir {
     path: PathBuf,
-    /// Held by the one process that may write into it.
+    /// The lock of the only process that may write into the directory.
     lock: Option<Arc<Lock>>,
 }
 
 const LOCK: &str = ".onegraph-lock";
 
-/// The checkpoint of a run that a command uses.
+/// Selects a checkpoint of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Choice {
-    /// The one with the best score, if an evaluation has recorded one, else the last.
+    /// The checkpoint with the best score, or the last if there was no evaluation.
     Best,
-    /// The last one.
+    /// The last checkpoint.
     Last,
 }
 
 impl Choice {
-    /// The choice of this name.
+    /// The choice with this name.
     ///
     /// # Errors
     /// [`EngineError::Usage`] for an unknown name.
@@ -41,10 +41,10 @@ impl Choice {
     }
 }
 
-/// The folder of the checkpoint in the run's `best.json`, and its score in words.
+/// The path of the best checkpoint, relative to the run, and its score in words, from `best.json`.
 pub(crate) fn best_of(run: &Path) -> Option<(String, String)> {
     let best: Value = serde_json::from_slice(&fs::read(run.join("best.json")).ok()?).ok()?;
-    // The checkpoint with the best score may have been removed.
+    // `kept` lists the best checkpoints that still exist.
     let ap = best["kept"].get(0).unwrap_or(&best)["ap"].as_f64()?;
     let metric = best["metric"].as_str().unwrap_or("best");
     Some((best["checkpoint"].as_str()?.to_string(), format!("{metric} AP {ap:.3}")))
@@ -59,7 +59,7 @@ impl RunDir {
         Self::create_where(parent, name, &|_| Ok(true))
     }
 
-    /// The same, with the first name that also satisfies `is_free`.
+    /// Like [`Self::create`], with the first name that also satisfies `is_free`.
     ///
     /// # Errors
     /// As for [`Self::create`], and errors of `is_free`.
@@ -78,7 +78,7 @@ impl RunDir {
                     if matches!(is_free, Ok(true)) {
                         return Self { path, lock: None }.locked();
                     }
-                    // Empty, and created here.
+                    // The directory is empty, and was created above.
                     let _ = fs::remove_dir(&path);
                     is_free?;
                 }
@@ -89,7 +89,7 @@ impl RunDir {
         unreachable!("names do not run out")
     }
 
-    /// Opens the directory of an earlier run, to read.
+    /// Opens the directory of an existing run for reading.
     ///
     /// # Errors
     /// [`EngineError::Usage`] if it is not a run directory.
@@ -103,28 +103,28 @@ impl RunDir {
         )))
     }
 
-    /// The name of the `number`th run of a name.
+    /// The directory name of the `number`th run called `name`.
     pub(crate) fn numbered(name: &str, number: u32) -> String {
         if number == 1 { name.to_string() } else { format!("{name}-{number}") }
     }
 
-    /// The last run of this name in `parent` that has saved a checkpoint; runs of one name are
-    /// `name`, `name-2`, `name-3` ..
+    /// The last run called `name` in `parent` that has a checkpoint. Runs with the same name have
+    /// the directories `name`, `name-2`, `name-3` ..
     pub fn last_of_name(parent: &Path, name: &str) -> Option<PathBuf> {
         let exist =
             (1..).map(|n| parent.join(Self::numbered(name, n))).take_while(|path| path.is_dir());
         exist.filter(|path| path.join("last_checkpoint").is_file()).last()
     }
 
-    /// The directory of a run that another process writes.
+    /// The directory of a run, without a lock.
     pub fn of_another(path: &Path) -> Self {
         Self { path: path.to_path_buf(), lock: None }
     }
 
-    /// The same, locked: no other process writes into it while this value or a clone exists.
+    /// Locks the directory: no other process writes into it while this value or a clone exists.
     ///
     /// # Errors
-    /// [`EngineError::Usage`] with the process that has locked it.
+    /// [`EngineError::Usage`] names the process that holds the lock.
     pub fn locked(self) -> Result<Self, EngineError> {
         match Lock::take(&self.join(LOCK)) {
             Ok(lock) => Ok(Self { lock: Some(Arc::new(lock)), ..self }),
@@ -132,11 +132,11 @@ impl RunDir {
         }
     }
 
-    /// Checks that the directory and the lock, if there is one, are still this process's; a removed
-    /// lock is acquired again.
+    /// Checks that the directory still exists and that this process still holds its lock, if it had
+    /// one. A removed lock file is created again.
     ///
     /// # Errors
-    /// [`EngineError::Usage`] with the process that has taken it over; [`EngineError::Io`] if the
+    /// [`EngineError::Usage`] names the process that now holds the lock; [`EngineError::Io`] if the
     /// directory is gone.
     pub fn check_lock(&self) -> Result<(), EngineError> {
         self.check_there()?;
@@ -144,17 +144,17 @@ impl RunDir {
         checked.map_err(|fault| self.taken(fault))
     }
 
-    /// The process that the directory was taken over from, which ended without releasing it.
+    /// The previous owner of the lock, if it ended without releasing it.
     pub fn replaced(&self) -> Option<&Owner> {
         self.lock.as_ref()?.replaced()
     }
 
-    /// The process that writes into it, if one does.
+    /// The process that currently holds the lock, if any.
     pub(crate) fn owner(&self) -> Option<Owner> {
         Lock::owner(&self.join(LOCK)).ok().flatten()
     }
 
-    /// True if the last process that wrote into it ended without releasing it.
+    /// True if the last owner of the lock ended without releasing it.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.join(LOCK).exists() && self.owner().is_none()
     }
@@ -166,18 +166,18 @@ impl RunDir {
                 self.path.display(),
                 owner.if_gone(&path)
             )),
-            // Not an error in the data.
+            // An I/O error on the lock is not an error in the data.
             DaliError::Io { path, source, .. } => EngineError::Io { path, source },
             fault => fault.into(),
         }
     }
 
-    /// Removes the directory if it contains nothing but the lock: a run that never began leaves no
-    /// files, and its name stays free.
+    /// Removes the directory if it contains only the lock, so that a run that never began leaves no
+    /// files.
     pub fn discard_if_empty(self) {
         drop(self.lock);
-        // Not removed if it contains anything. A failure here is less useful than the error that
-        // stopped the run.
+        // Fails if the directory contains files. Other errors are ignored too: the caller reports
+        // the one that stopped the run.
         let _ = fs::remove_dir(&self.path);
     }
 
@@ -186,7 +186,7 @@ impl RunDir {
         &self.path
     }
 
-    /// A path inside.
+    /// A path in the directory.
     pub fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
@@ -202,7 +202,7 @@ impl RunDir {
         Ok(path)
     }
 
-    /// Creates a folder inside, if missing.
+    /// Creates a folder in the directory, if missing.
     ///
     /// # Errors
     /// [`EngineError::Io`] names the folder, or reports that the directory is gone.
@@ -213,7 +213,7 @@ impl RunDir {
         Ok(path)
     }
 
-    /// A directory that was removed or moved away is never created again: without its old files it
+    /// Checks that the directory exists. It is never created again, since without its old files it
     /// would not be a valid run.
     fn check_there(&self) -> Result<(), EngineError> {
         if self.path.is_dir() {
@@ -224,7 +224,7 @@ impl RunDir {
     }
 }
 
-/// True if a path is a URI, well formed or not, of S3 or of an unsupported kind of store.
+/// True if a path is a URI, valid or not, with any scheme.
 pub(crate) fn is_remote(path: &Path) -> bool {
     let scheme = path.to_str().and_then(|text| text.split_once("://"));
     scheme.is_some_and(|(scheme, _)| {
@@ -232,14 +232,14 @@ pub(crate) fn is_remote(path: &Path) -> bool {
     })
 }
 
-/// Rejects a URI where a local path is required.
+/// Fails if the value of `key` is a URI: only local paths are allowed.
 ///
 /// # Errors
 /// [`EngineError::Usage`] names the key.
 pub(crate) fn refuse(path: &Path, key: &str) -> Result<(), EngineError> {
     match is_remote(path) {
         true => Err(EngineError::Usage(format!(
-            "{key} is {}; here it must be a local path",
+            "{key} is {}, but it must be a local path",
             path.display()
         ))),
         false => Ok(()),
@@ -255,7 +255,7 @@ pub fn write_whole(path: &Path, contents: &[u8]) -> Result<(), EngineError> {
     replace(path, contents)
 }
 
-/// The same in a folder that exists.
+/// Like [`write_whole`], in an existing folder.
 ///
 /// # Errors
 /// [`EngineError::Io`] names the file.
@@ -266,21 +266,22 @@ pub(crate) fn replace(path: &Path, contents: &[u8]) -> Result<(), EngineError> {
 /// Creates a directory and its parents, if missing.
 ///
 /// # Errors
-/// [`EngineError::Usage`] for a URI or if a file is in the way, [`EngineError::Io`] if creation
+/// [`EngineError::Usage`] for a URI, or if a file has this name; [`EngineError::Io`] if creation
 /// fails.
 pub(crate) fn make_dir(path: &Path) -> Result<(), EngineError> {
     refuse(path, "the output")?;
     if path.is_file() {
-        let message = format!("{} is a file where a directory should be made", path.display());
+        let message =
+            format!("{} is a file, but a directory should be created there", path.display());
         return Err(EngineError::Usage(message));
     }
     fs::create_dir_all(path).map_err(|e| {
-        let message = format!("the directory cannot be made: {e}");
+        let message = format!("the directory cannot be created: {e}");
         io(path)(std::io::Error::new(e.kind(), message))
     })
 }
 
-/// Creates a directory in one that exists, if missing.
+/// Creates a directory, if missing; its parent must exist.
 ///
 /// # Errors
 /// [`EngineError::Io`] names it.

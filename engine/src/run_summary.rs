@@ -1,4 +1,4 @@
-//! The state of a run, only from its directory: neither data nor weights are opened.
+//! A summary of a run from the files in its directory, without opening data or weights.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
@@ -14,40 +14,41 @@ use crate::error::EngineError;
 use crate::metrics::median;
 use crate::run_dir::{RunDir, io};
 
-/// Bytes at the end of `metrics.jsonl` that contain the last steps.
+/// Number of bytes that are read from the end of `metrics.jsonl`.
 const TAIL_BYTES: u64 = 1 << 20;
 /// Steps used to estimate speed and remaining time.
 const WINDOW: usize = 20;
 
-/// The state of a run.
+/// Summary of a run.
 #[derive(Debug, Serialize)]
 pub(crate) struct RunSummary {
     /// Its directory.
     pub(crate) run: PathBuf,
-    /// `running`, the state in `report.json`, or how it ended without recording a state: `failed`,
-    /// or `killed` if its process did not even release the lock.
+    /// `running`, or the state in `report.json`. If the run ended without recording a state:
+    /// `killed` if its lock was not released, else `failed`.
     pub(crate) state: String,
-    /// Steps done.
+    /// Number of steps done.
     pub(crate) step: Option<u64>,
-    /// Steps of the whole run.
+    /// Total number of steps of the run.
     pub(crate) steps: Option<u64>,
-    /// Loss of the last step; text if it is not finite, null before the first step.
+    /// Loss of the last step; a string if it is not finite, null before the first step.
     pub(crate) loss: Value,
-    /// Step and AP by kind of the last evaluation, and of the best one; null before the first.
+    /// Step and AP of each kind, for the last evaluation; null before the first. `best` is the same
+    /// for the best evaluation.
     pub(crate) last: Value,
     pub(crate) best: Value,
-    /// Speed over the last steps.
+    /// Average speed of the last steps.
     pub(crate) images_per_second: Option<f64>,
-    /// Remaining time, for a run that is training.
+    /// Estimated remaining time, only for a running run.
     pub(crate) eta_seconds: Option<f64>,
-    /// When its files were last written; as text, to the second.
+    /// Time of the last change of its files; serialized with a resolution of seconds.
     #[serde(serialize_with = "to_the_second")]
     pub(crate) written: Timestamp,
 }
 
 impl RunSummary {
-    /// Summarizes the run in `folder`, or the runs in its direct subfolders; the most recently
-    /// written one comes first. Other folders are skipped.
+    /// Summarizes the run at `folder`, or the runs in its direct subfolders, most recently written
+    /// first. Other folders are skipped.
     ///
     /// # Errors
     /// [`EngineError::Io`] if the folder cannot be listed.
@@ -56,7 +57,7 @@ impl RunSummary {
             return Ok(vec![Self::of(&run)]);
         }
         let entries = fs::read_dir(folder).map_err(io(folder))?;
-        // A checkpoint has a config too.
+        // Checkpoints also contain a config, but are not runs.
         let is_checkpoint = |path: &Path| path.join("checkpoint.json").exists();
         let opened = |entry: fs::DirEntry| {
             let path = entry.path();
@@ -68,7 +69,7 @@ impl RunSummary {
         Ok(found)
     }
 
-    /// Reads the available files: a missing or damaged file leaves its fields empty.
+    /// Summarizes a run. Fields whose file is missing or damaged are empty.
     fn of(run: &RunDir) -> Self {
         let report = fs::read(run.join("report.json")).unwrap_or_default();
         let report: Value = serde_json::from_slice(&report).unwrap_or_default();
@@ -97,7 +98,8 @@ impl RunSummary {
     }
 }
 
-/// A report with state `training` belongs to a run that did not report its end.
+/// The state of a run. If it has no owner but the reported state is still `training`, it ended
+/// without recording a state.
 fn state(run: &RunDir, report: &Value) -> String {
     if run.owner().is_some() {
         return "running".into();
@@ -109,7 +111,8 @@ fn state(run: &RunDir, report: &Value) -> String {
     }
 }
 
-/// The step with the AP of each kind, of keypoints only where they are scored; null without a step.
+/// The step, and the AP of each kind of score (keypoints only if they were scored). Null if there
+/// is no step.
 fn scores(of: &Value, step: &Value) -> Value {
     if !step.is_u64() {
         return Value::Null;
@@ -124,7 +127,7 @@ fn scores(of: &Value, step: &Value) -> Value {
     scores
 }
 
-/// Records of steps at the end of a metrics file.
+/// The last records of steps in a metrics file.
 fn last_steps(path: &Path) -> Vec<Value> {
     let mut tail = Vec::new();
     let read = File::open(path).and_then(|mut file| {
@@ -133,7 +136,7 @@ fn last_steps(path: &Path) -> Vec<Value> {
         file.take(TAIL_BYTES).read_to_end(&mut tail)
     });
     let text = read.map(|_| String::from_utf8_lossy(&tail)).unwrap_or_default();
-    // A truncated line, at either end, is not valid JSON.
+    // Skips truncated lines at both ends, which are not valid JSON.
     let records = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     records.filter(|record| record.get("step_ms").is_some()).collect()
 }

@@ -1,5 +1,5 @@
-//! The view of a training image as the network sees it: sampled on the host, a pure function of
-//! seed, image, epoch and copy.
+//! Views of training images: crop, size, flips and rotation, sampled on the host as a pure function
+//! of seed, image, epoch and copy.
 
 mod colours;
 mod extent;
@@ -17,14 +17,15 @@ use crate::rows::keep_objects;
 pub use colours::ColourMap;
 pub use extent::extent;
 
-/// Samples views by the rules of a config.
+/// Samples views according to a config.
 #[derive(Debug, Clone)]
 pub struct Views {
     seed: u64,
     input: Input,
 }
 
-/// Side lengths of a view, height and width.
+/// Heights and widths of a view: cropped window of the source, resized window, and the part in the
+/// network.
 struct Lengths {
     window: [u32; 2],
     resized: [u32; 2],
@@ -38,19 +39,19 @@ impl Views {
         Self { seed: config.train.seed, input: config.input.clone() }
     }
 
-    /// The same without flips.
+    /// A copy that never flips images.
     pub(crate) fn unflipped(mut self) -> Self {
         self.input.flip_probability = 0.0;
         self.input.augment.vertical_flip = 0.0;
         self
     }
 
-    /// True if the size of an image in the network differs by epoch.
+    /// True if the size of an image in the network can differ between epochs.
     pub(crate) fn vary(&self) -> bool {
         !self.augment().min_sizes.is_empty() || self.is_square() || self.cuts()
     }
 
-    /// True if the largest shape is a square, for images of either orientation.
+    /// True if landscape and portrait images share padded shapes; the largest is a square.
     pub(crate) fn is_square(&self) -> bool {
         self.augment().jitter_size > 0 || self.augment().quarter_turns > 0.0
     }
@@ -59,7 +60,7 @@ impl Views {
         &self.input.augment
     }
 
-    /// True if the aspect ratio of an image differs by epoch.
+    /// True if the aspect ratio of an image can differ between epochs.
     fn cuts(&self) -> bool {
         self.augment().crop < 1.0 || self.augment().aspect > 0.0
     }
@@ -69,13 +70,13 @@ impl Views {
         f64::from(keyed(self.seed, key, purpose, index)) / 2f64.powi(32)
     }
 
-    /// Height and width in the network of the image with this row of `image_keys`.
+    /// Height and width of an image in the network; `key` is its row of `image_keys`.
     pub(crate) fn size(&self, key: &[i32], source: [u32; 2]) -> (u32, u32) {
         let [height, width] = self.lengths(key, source).network;
         if self.quarters(key) % 2 == 1 { (width, height) } else { (height, width) }
     }
 
-    /// The minimum height and width that hold every view of an image.
+    /// Upper bounds on the height and width of all views of an image.
     pub(crate) fn bound(&self, source: [u32; 2]) -> (u32, u32) {
         let (height, width) = self.bound_unturned(source);
         let side = height.max(width);
@@ -97,7 +98,8 @@ impl Views {
         }
         let (size, max_size) = (sizes.iter().max().copied().unwrap_or(1), self.input.max_size);
         let stretch = (1.0 + f64::from(augment.aspect)).sqrt();
-        // A side is at most the short side's size times the greatest ratio to the other.
+        // A side is at most the size of the short side times the maximum ratio of this side to the
+        // other.
         let bound = |i: usize| {
             let least = shared(source[1 - i], f64::from(augment.crop));
             let other = stretched(least, 1.0 / stretch);
@@ -130,7 +132,7 @@ impl Views {
             let share = |i| within(f64::from(augment.crop), 1.0, self.unit(key, Purpose::Crop, i));
             window = [shared(source[0], share(0)), shared(source[1], share(1))];
         }
-        // The window with the jittered aspect ratio: wider or narrower.
+        // The window after aspect ratio jitter.
         let mut shown = window;
         if augment.aspect > 0.0 {
             let change = 1.0 + f64::from(augment.aspect) * self.unit(key, Purpose::Aspect, 0);
@@ -140,7 +142,7 @@ impl Views {
         }
         let scale = self.unit(key, Purpose::Scale, 0);
         if augment.jitter_size > 0 {
-            // detectron2's ResizeScale and FixedSizeCrop.
+            // As detectron2's ResizeScale and FixedSizeCrop.
             let [least, most] = augment.jitter_scale.map(f64::from);
             let side = augment.jitter_size as f64 * within(least, most, scale);
             let factor = (side / f64::from(shown[0])).min(side / f64::from(shown[1]));
@@ -157,7 +159,8 @@ impl Views {
         Lengths { window, resized, network }
     }
 
-    /// The view of the image with this row of `image_keys` and these boxes, corners in the source.
+    /// Samples the view of an image. `key` is its row of `image_keys`; `boxes` are corners in the
+    /// source.
     fn draw(&self, key: &[i32], source: [u32; 2], boxes: &[[f32; 4]]) -> View {
         let Lengths { window, resized, network } = self.lengths(key, source);
         let held = self.held(key, boxes);
@@ -176,7 +179,7 @@ impl Views {
         view
     }
 
-    /// Number of 90 degree rotations of an image.
+    /// Samples the number of 90 degree rotations of an image.
     fn quarters(&self, key: &[i32]) -> u32 {
         let unit = |index| self.unit(key, Purpose::QuarterTurn, index);
         let is_turned = unit(0) < f64::from(self.augment().quarter_turns);
@@ -184,7 +187,7 @@ impl Views {
     }
 
     fn flip(&self, key: &[i32], view: &mut View) {
-        // Exact in f64, and above every word at probability 1.
+        // Exact in f64, and always true if the probability is 1.
         let is_drawn = |purpose, probability: f32| {
             f64::from(keyed(self.seed, key, purpose, 0)) < f64::from(probability) * 2f64.powi(32)
         };
@@ -193,7 +196,7 @@ impl Views {
         view.y.mirrored = i32::from(is_drawn(Purpose::VerticalFlip, upside_down));
     }
 
-    /// The point, y and x, that a crop must contain, if any.
+    /// The pixel (y, x) that a crop must contain, if any.
     fn held(&self, key: &[i32], boxes: &[[f32; 4]]) -> [Option<i32>; 2] {
         if boxes.is_empty() || !self.augment().crop_keeps_object {
             return [None; 2];
@@ -203,7 +206,8 @@ impl Views {
         [Some(f32::midpoint(y1, y2) as i32), Some(f32::midpoint(x1, x2) as i32)]
     }
 
-    /// The first pixel of a window, which contains the pixel `held` if there is one.
+    /// Samples the first pixel of a window along one axis. The window contains the pixel `held`, if
+    /// given.
     fn start(&self, source: i32, window: i32, held: Option<i32>, unit: f64) -> i32 {
         let last = source - window;
         let (least, most) = match held {
@@ -213,18 +217,18 @@ impl Views {
         least + (f64::from(most - least + 1) * unit) as i32
     }
 
-    /// True if boxes become the extent of the visible part of masks.
+    /// True if boxes of cropped objects are computed from the visible part of the masks.
     pub(crate) fn cuts_masks(&self) -> bool {
         self.vary() && self.augment().boxes_after_crop == BoxesAfterCrop::Mask
     }
 
-    /// Samples the view of an image into its rows, which contain its key and objects, and removes
-    /// the objects that are not in view. Returns the indices of the remaining ones, if any were
-    /// removed. `network` is the size of an image if it does not differ by epoch; `objects` are the
-    /// rows' objects, if boxes follow masks.
+    /// Samples the view of an image, writes it to the image's rows, and removes the objects that
+    /// are not visible. If any were removed, returns the indices of the others. The rows must
+    /// contain the key and the objects. `network` is the size in the network if it is the same in
+    /// all epochs. `objects` are the objects of the rows, needed only if `cuts_masks`.
     ///
     /// # Errors
-    /// Rows without the arrays of images and objects.
+    /// If the rows lack an array.
     pub fn fill(
         &self,
         source: [u32; 2],
@@ -268,8 +272,8 @@ impl Views {
         Ok(Some(left))
     }
 
-    /// Clips a box to the visible part, or to the visible part of its mask if given; false if too
-    /// little remains.
+    /// Clips a box to the view, or replaces it by the bounding box of the visible part of `mask`,
+    /// if given. Returns false if too little is visible.
     fn clip(
         &self,
         view: &View,
@@ -302,7 +306,7 @@ impl Views {
     }
 }
 
-/// A fraction of a length, at least 1.
+/// Fraction of a length, at least 1.
 fn shared(length: u32, share: f64) -> u32 {
     stretched(length, share).min(length)
 }
@@ -342,7 +346,7 @@ mod tests {
             flipped(1, probability, 10_000).into_iter().filter(|mirrored| *mirrored).count()
         };
         assert_eq!((share(0.0), share(1.0)), (0, 10_000));
-        // Four standard deviations of 10,000 samples at 0.25 are 173.
+        // Four standard deviations for 10,000 samples with probability 0.25 are 173.
         assert!((2327..=2673).contains(&share(0.25)), "{}", share(0.25));
     }
 
@@ -370,7 +374,7 @@ mod tests {
         &["input.augment.quarter_turns=1", "input.augment.crop=0.5", "input.augment.aspect=0.4"],
     ];
 
-    /// Every rule, for sources from one pixel to a panorama.
+    /// All kinds of augmentation, for sources from one pixel to a panorama.
     #[test]
     fn view_is_inside_source_and_bound() {
         for rule in RULES {
@@ -395,7 +399,7 @@ mod tests {
         }
     }
 
-    /// The samples of 500 images use their whole range.
+    /// The samples for 500 images cover the whole range.
     #[test]
     fn sizes_and_crops_are_uniform() {
         let of = |set: &[&str]| {
@@ -440,8 +444,8 @@ mod tests {
         }
     }
 
-    /// Computed by hand: columns 10 to 30 of the source, resized to 40 columns; the first eight are
-    /// cropped.
+    /// Computed by hand. The window is columns 10 to 30 of the source, resized to 40 columns; the
+    /// first eight are cropped.
     #[test]
     fn boxes_are_clipped_to_view() {
         let views = views(&["input.augment.min_visible=0.25", "input.augment.crop=0.5"]);
@@ -450,13 +454,13 @@ mod tests {
         let cut = |mut bbox: [f32; 4], inclusive| {
             views.clip(&view, inclusive, None, &mut bbox).then_some(bbox)
         };
-        // The visible part is 14 to 30.
+        // Columns 14 to 30 are visible.
         assert_eq!(cut([10.0, 2.0, 22.0, 9.0], false), Some([14.0, 2.0, 22.0, 9.0]));
         assert_eq!(cut([20.0, 2.0, 39.0, 9.0], true), Some([20.0, 2.0, 29.0, 9.0]));
         assert_eq!(cut([2.0, 2.0, 16.0, 9.0], false), None, "a seventh is in view");
         assert_eq!(cut([0.0, 2.0, 14.0, 9.0], false), None, "nothing is in view");
         assert_eq!(cut([29.8, 2.0, 30.0, 9.0], false), None, "less than a pixel");
-        // A triangle whose tip is in view, and one that is entirely in view.
+        // A triangle with only its tip visible, and one that is entirely visible.
         let ring = [10.0, 2.0, 18.0, 6.0, 10.0, 10.0];
         let mask = Segmentation::Polygons(vec![&ring]);
         let of_mask =

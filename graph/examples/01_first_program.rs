@@ -18,33 +18,33 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 pub(crate) fn lesson(out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
-    // A program holds descriptions: shapes and roles, not values. The role is the purpose of a
-    // tensor. A device maps it to an element type; the CPU computes in f32.
+    // A program contains descriptions of tensors (shapes and roles), not values. The role is the
+    // purpose of a tensor. A device maps roles to element types; the CPU computes in f32.
     let mut program = Program::new();
     let x_desc = TensorDesc::new(Role::Activation, &[2, 3]);
     let w_desc = TensorDesc::new(Role::Weight, &[3, 3]);
     let b_desc = TensorDesc::new(Role::Master, &[3]);
 
-    // The caller writes inputs before each run. State lives across runs.
+    // The caller writes inputs before each run. State persists across runs.
     let x = program.input("x", x_desc);
     let w = program.state("w", w_desc.clone());
     let b = program.state("b", b_desc.clone());
 
-    // `apply1` adds a node. Shapes are checked here, so a mistake names the op and the part.
+    // `apply1` adds a node. Shapes are checked here, so an error names the op and the part.
     program.set_part("block");
     let linear = Linear { relu: true, counted: false };
     let y = program.apply1(linear, LinearInputs { x, w, b, count: None })?;
     let z = program.apply1(Sum, [x, y])?;
 
-    // Only kept tensors can be read after a run. All others may share memory.
+    // Only kept tensors can be read after a run. All other tensors may share memory.
     program.keep("z", z);
     write!(out, "{}", to_text(&program))?;
 
     let mut wrong = program.clone();
     let refused = wrong.apply1(Sum, [x, w]).expect_err("two shapes");
-    writeln!(out, "\nx + w is refused: {refused}")?;
+    writeln!(out, "\nx + w is rejected: {refused}")?;
 
-    // Values enter here: state by name, then inputs. The executor plans memory once.
+    // Values are set here: first state by name, then inputs. The executor plans memory once.
     let mut state = StateSet::new();
     let rotation = vec![0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0];
     state.insert("w", HostTensor::f32(w_desc, rotation));

@@ -20,8 +20,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 pub(crate) fn lesson(out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let program = perceptron()?;
 
-    // The plan depends on the target: element types, scratch memory, streams. On a GPU the
-    // gradients of weights run on a second stream, concurrently with the main one.
+    // The plan depends on the target: element types, scratch memory, streams. On a GPU the weight
+    // gradients run on a second stream, concurrently with the main stream.
     let target = Target::Gpu(Gpu::a100());
     let schedule = Schedule::new(&program, &target)?;
     for (position, launch) in schedule.launches().iter().enumerate() {
@@ -30,8 +30,8 @@ pub(crate) fn lesson(out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
         writeln!(out, "{position:>2} stream {} waits {waits:<8} {name}", launch.stream)?;
     }
 
-    // Two blocks may overlap only if the last user of one happens before the writer of the other
-    // in every order that the schedule allows.
+    // Two blocks may overlap only if, in every order that the schedule allows, the last user of one
+    // runs before the writer of the other.
     let plan = Plan::new(&program, &schedule, &target);
     writeln!(out, "\n  offset    bytes  what")?;
     for block in plan.blocks() {

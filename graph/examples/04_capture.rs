@@ -35,7 +35,8 @@ pub(crate) fn lesson(out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let arena = Arc::new(SharedArena::new(shared.clone(), &[&prepared])?);
     let executor = DeviceExecutor::new(shared, vec![prepared], arena, &on_device)?;
     let mut executor = executor.with_staging()?;
-    // Two kernels in addition to the nodes' own: one loads the inputs, one counts finished steps.
+    // The graph contains two kernels that belong to no node: one loads the inputs, one counts
+    // completed steps.
     writeln!(out, "captured {} kernels", executor.graphs()[0].kernels)?;
 
     // Write the inputs of each step and submit it. `submit` returns before the device is done.
@@ -50,7 +51,8 @@ pub(crate) fn lesson(out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     executor.until_done(STEPS)?;
     let after = device.counts();
 
-    // Reading a kept tensor waits, so it comes after the counts. Compares fp16 with f32.
+    // Reading a kept tensor waits for the device, so the counts are read first. Compares fp16 with
+    // f32.
     let got = executor.read(0, "z")?;
     let mut cpu = CpuExecutor::new(program, &state)?;
     cpu.input_mut("x")?.as_f32_mut().copy_from_slice(x.as_f32());

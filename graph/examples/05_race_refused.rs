@@ -1,4 +1,4 @@
-//! A race rejected: two streams, one missing wait, and the error of the emulated CUDA driver.
+//! A data race is rejected: two streams with a missing wait, and the emulated CUDA driver's error.
 //!
 //! `cargo run --release -p graph --example 05_race_refused`
 
@@ -8,7 +8,7 @@ use std::io::Write;
 use device::{Access, Arg, Device, DeviceError, DevicePtr, Launch, Touch};
 use graph::capture::{LaunchList, Work, capture};
 
-/// Elements of a buffer, in halves.
+/// Number of fp16 elements of a buffer.
 const LEN: usize = 1000;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -18,7 +18,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 pub(crate) fn lesson(out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let device = test_gpu::open("A100");
 
-    // `mask` reads what `ones` writes, on another stream, and waits for it: captured.
+    // `mask` reads the buffer that `ones` writes on the other stream, and waits for it: the capture
+    // succeeds.
     let mut list = LaunchList::default();
     let [ones, mask] = fork(&device)?;
     let first = list.push(ones);
@@ -26,10 +27,10 @@ pub(crate) fn lesson(out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let graph = capture(&device, &list)?;
     writeln!(out, "with the wait: captured, {} kernels", graph.kernels)?;
 
-    // The same work without the wait. Streams run concurrently, so on a GPU this would usually
-    // work, but not always. Launches declare the bytes that they may access: two launches that
-    // access the same bytes, one of them writing, need an order. This is checked without running
-    // anything.
+    // The same work without the wait. On a GPU this would give correct results most of the time,
+    // but not always, since streams run concurrently. Launches declare the bytes that they may
+    // access: if two launches access the same bytes and at least one writes, they must be ordered.
+    // The check runs no kernel.
     let mut list = LaunchList::default();
     fork(&device)?.into_iter().for_each(|work| {
         list.push(work);

@@ -12,7 +12,8 @@ use kernels::cpu::CpuArgs;
 use kernels::ops::relu_mask::ReluMask;
 use kernels::{BackwardRule, Op, Precision, Role, Sink, Source, TensorDesc};
 
-// The contract: inputs and outputs. Errors name the op, the tensor, expected and actual shape.
+// The contract: inputs and outputs. Errors name the op, the tensor, and the expected and actual
+// shapes.
 kernels::op! {
     /// `y = max(x, 0)`, elementwise.
     struct Relu = "relu" {}
@@ -30,21 +31,21 @@ impl Kernel for Relu {
     // For reports and rooflines: one operation per element of the first output.
     const FLOPS: Flops = Flops::Output(1);
 
-    // Data, not code that runs: grad x = grad y where y > 0. An existing op computes it.
+    // The rule is data, not code: grad x = grad y where y > 0, computed by an existing op.
     fn backward(&self, _: &[TensorDesc]) -> BackwardRule {
         let read = [Source::GradOutput(0), Source::Output(0)];
         BackwardRule::default().step(ReluMask, &read, &[Sink::GradInput(0)])
     }
 
     // A launch declares the bytes that it reads and writes. `relu_mask_f16(dy, y, g)` computes `g =
-    // dy where y > 0`; with x for both it is this op.
+    // dy where y > 0`; with x as both dy and y it is this op.
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let (x, y) = (args.inputs[0], args.outputs[0]);
         let launch = Launch::over("relu_mask_f16", x.len().div_ceil(8));
         vec![launch.arg(x.read()).arg(x.read()).arg(y.write()).len(x.len())]
     }
 
-    // The CPU reference, in f32: plain and deterministic. Devices are compared with it.
+    // The CPU reference in f32, simple and deterministic; device results are compared with it.
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
         for (y, x) in args.outputs[0].f32().iter_mut().zip(args.inputs[0].f32()) {
             *y = x.max(0.0);
@@ -63,7 +64,7 @@ pub(crate) fn lesson(out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
         check_runs(&case)?;
         // The backward rule is the derivative: finite differences along random directions.
         let gradient = check_gradients(&case)?;
-        // The launches compute what the CPU computes, forward and backward.
+        // The launches compute the same results as the CPU, forward and backward.
         let report = check_on_device(&case, &device, Precision::Fp16, u64::MAX)?;
         let ops = report.ops;
         writeln!(out, "{case}: gradient off by {gradient:.0e}; {ops} ops agree on the device")?;
@@ -76,8 +77,8 @@ pub(crate) fn lesson(out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Empty, one element, one thread block, and one element more. All inputs stay clear of the kink at
-/// 0, where a finite difference is not the derivative.
+/// Sizes: empty, one element, one thread block, one thread block plus one element. All inputs stay
+/// clear of the kink at 0, where a finite difference is not the derivative.
 fn cases() -> Vec<OpCase> {
     let case = |len: usize| {
         let mut x = normal(Role::Activation, &[len], 1, 1.0);

@@ -1,8 +1,8 @@
-//! Reverse-mode differentiation over the ops' own backward rules.
+//! Reverse-mode differentiation by the ops' backward rules.
 //!
 //! Each op states its backward ops as data. This pass chains them, sums the gradients of tensors
-//! that are read more than once, and emits only ops whose results are needed: a frozen part of a
-//! model gets no backward op.
+//! that are read more than once, and emits only ops whose results are needed: frozen parts of a
+//! model get no backward ops.
 
 use kernels::ops::fill::Fill;
 use kernels::ops::sum::Sum;
@@ -14,8 +14,8 @@ use crate::{GraphError, NodeId, Program, TensorId};
 /// Adds the backward pass of the sum of `losses` to the program. `seed` (`[1]`) is the gradient of
 /// each loss, usually the loss scale.
 ///
-/// Returns the gradient of each tensor of `wrt`, in order. Two of them may be the same tensor, or
-/// `seed` itself, if a rule states that gradients are equal.
+/// Returns the gradient of each tensor of `wrt`, in order. If a backward rule states that gradients
+/// are equal, the same tensor may be returned twice, and `seed` itself may be returned.
 ///
 /// # Errors
 /// [`GraphError::NoGradient`] names a tensor that no loss depends on. [`GraphError::Op`] if a
@@ -48,18 +48,19 @@ pub fn differentiate_seeded(
 struct Differentiation<'a> {
     program: &'a mut Program,
     forward_nodes: usize,
-    /// Per tensor of the forward pass: does a tensor of `wrt` reach it?
+    /// Per tensor of the forward pass: true if it depends on a tensor of `wrt`.
     wanted: Vec<bool>,
     /// Per tensor of the forward pass: its incoming gradients, not yet summed. The reverse walk
-    /// visits a tensor's readers before its writer, so all are there when the writer needs the sum.
+    /// visits a tensor's readers before its writer, so the list is complete when the writer needs
+    /// the sum.
     arriving: Vec<Vec<TensorId>>,
 }
 
-/// Results so far of the steps in one node's rule.
+/// Results of the steps of one node's backward rule that have been emitted.
 struct Known {
     temps: Vec<Option<TensorId>>,
-    /// Zeros for the gradient of an output that nothing reads. Not an incoming gradient: a request
-    /// for that output's gradient must still fail.
+    /// Zero tensors used as gradients of outputs that no node reads. They are not incoming
+    /// gradients: a request for the gradient of such an output must still fail.
     zeros: Vec<Option<TensorId>>,
 }
 
@@ -101,8 +102,8 @@ impl<'a> Differentiation<'a> {
         }
         let mut gradients = Vec::with_capacity(wrt.len());
         for &t in wrt {
-            // Gradients of a shared parameter are summed here; the cost counts with its first
-            // reader.
+            // The gradients of a shared parameter are summed here, and their cost is assigned to
+            // the part of its first reader.
             let reader = self.program.nodes.iter().find(|n| n.inputs.contains(&t));
             if let Some(part) = reader.map(|n| n.part.clone()) {
                 self.program.set_part(&part);
@@ -219,7 +220,7 @@ fn gives_gradient(rule: &BackwardRule, input: usize) -> bool {
     rule.steps.iter().any(by_step) || rule.aliases.iter().any(|(_, i)| *i == input)
 }
 
-/// Steps that lead to the gradient of a requested input, in order.
+/// The rule's steps on which the gradient of a wanted input depends, in order.
 fn live_steps(rule: &BackwardRule, wanted: impl Fn(usize) -> bool) -> Vec<usize> {
     let mut needed_temps: Vec<usize> = Vec::new();
     let temp = |s: &Source| match s {

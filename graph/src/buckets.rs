@@ -1,9 +1,9 @@
 //! Buckets: groups of weight gradients that share one all-reduce.
 //!
-//! One all-reduce per gradient pays the latency too often; a single one for all gradients has to
-//! wait for the end of the backward pass. So gradients are grouped in the order in which the
-//! Program computes them, and a bucket is all-reduced on a separate stream while later gradients
-//! are still being computed.
+//! One all-reduce per gradient would pay the latency too often; a single all-reduce of all
+//! gradients could start only after the backward pass. So gradients are grouped in the order in
+//! which the Program computes them, and a bucket is all-reduced on a separate stream while later
+//! gradients are still being computed.
 
 use std::ops::Range;
 
@@ -17,12 +17,12 @@ use crate::{GraphError, Program, TensorId};
 /// mean). Returns the sums in the order of `grads`, as [`Role::WeightGradient`]; a tensor that is
 /// listed twice is summed once.
 ///
-/// A bucket holds gradients in the order of the nodes that write them, and closes when it has
-/// `bucket_bytes` bytes or more, counted in fp16, as a GPU stores it. So a gradient is never split,
-/// and a size of 0 or 1 gives each gradient its own bucket. Ranks whose Programs have the same
-/// nodes have the same buckets, regardless of shapes.
+/// A bucket contains gradients in the order of the nodes that write them, and is complete once it
+/// has `bucket_bytes` bytes or more, counted in fp16, the type of buckets on GPUs. So a gradient is
+/// never split, and with a size of 0 or 1 each gradient gets its own bucket. Ranks whose Programs
+/// have the same nodes have the same buckets, regardless of shapes.
 ///
-/// The nodes belong to the Program's current part and pass.
+/// The added nodes belong to the Program's current part and pass.
 ///
 /// # Errors
 /// [`GraphError::Op`] if a gradient is not f32 on GPUs, or `scale` is not finite.
@@ -47,11 +47,12 @@ pub fn all_reduce_buckets(
         sums.extend(members.iter().copied().zip(parts));
     }
     let sum_of = |grad: &TensorId| sums.iter().find(|(id, _)| id == grad).map(|(_, sum)| *sum);
-    // Every gradient is in one bucket, so none is left out.
+    // Every gradient is in exactly one bucket, so `filter_map` drops none.
     Ok(grads.iter().filter_map(sum_of).collect())
 }
 
-/// The tensors, each once, in the order of their writers; tensors without a writer first.
+/// The tensors without duplicates, in the order of the nodes that write them; tensors without a
+/// writer come first.
 fn by_readiness(program: &Program, grads: &[TensorId]) -> Vec<TensorId> {
     let writers = program.writers();
     let mut ready: Vec<TensorId> = Vec::with_capacity(grads.len());
@@ -65,10 +66,10 @@ fn by_readiness(program: &Program, grads: &[TensorId]) -> Vec<TensorId> {
     ready
 }
 
-/// Divides a list of sizes into consecutive ranges: a range ends when it holds `limit` bytes or
-/// more, and has at least one member. The rest at the end becomes a separate range if it holds a
-/// quarter of the limit or is the only one; otherwise it joins the last range, as it is too small
-/// to be worth the latency.
+/// Divides a list of sizes into consecutive non-empty ranges: a range ends when it has `limit`
+/// bytes or more. The remainder at the end is a range if it has at least a quarter of the limit or
+/// is the only range; otherwise it joins the previous range, since it is too small to be worth the
+/// latency.
 fn partition(bytes: &[usize], limit: usize) -> Vec<Range<usize>> {
     let mut ranges = Vec::new();
     let (mut start, mut held) = (0, 0usize);
@@ -119,8 +120,8 @@ mod tests {
         assert!(partition(&[], 8).is_empty());
     }
 
-    /// In any list, every member occurs once, in order, and no bucket is full before its last
-    /// member.
+    /// For any list of sizes, every member is in one bucket, in order, and no bucket is full before
+    /// its last member.
     #[test]
     fn every_gradient_is_in_one_bucket() {
         for seed in 0..200usize {

@@ -1,9 +1,9 @@
-//! Launch lists, and their capture as one graph that is launched as a whole.
+//! Launch lists, and their capture as one graph, which is launched as a whole.
 //!
-//! A [`LaunchList`] declares which work runs on which stream and what it waits for. Capture records
-//! all of it once; from then on one call launches everything without the host. Work that needs the
-//! host at run time (a readback, an allocation, a wait) cannot be captured, and [`capture`] reports
-//! which work that is and why.
+//! A [`LaunchList`] declares the stream and the waits of each piece of work. Capture records the
+//! list once; afterwards one call launches all of it, and the host does nothing else. Work that
+//! needs the host at run time (a readback, an allocation, a wait) cannot be captured; [`capture`]
+//! reports this work and the reason.
 //!
 //! Any device task can be captured this way, without a [`Program`](crate::Program):
 //!
@@ -23,7 +23,7 @@
 //! list.push(Work::new("gradient of the ReLU", vec![relu.into()]));
 //! let graph = capture(&device, &list)?;
 //!
-//! // Two halves each: 1.0 and 2.0 pass where y is 1.0, not where it is -1.0.
+//! // Two fp16 values each: dy = [1.0, 2.0] and y = [1.0, -1.0]; only the first gradient passes.
 //! let staging = device.alloc_pinned(8)?;
 //! let halves: Vec<u8> = [0x3C00u16, 0x4000, 0x3C00, 0xBC00].map(u16::to_ne_bytes).concat();
 //! device.write_pinned(staging, 0, &halves);
@@ -36,7 +36,7 @@
 //! assert_eq!(result, [0x00, 0x3C, 0, 0]);
 //! assert_eq!(device.counts().graph_launches, 1);
 //!
-//! // A host wait is refused, with the reason.
+//! // Work that waits for the device on the host is rejected with a reason.
 //! list.push(Work::on_host("look at it", HostWork::Download { from: g, bytes: 4 }));
 //! let refused = capture(&device, &list).expect_err("a read by the host");
 //! assert!(refused.to_string().starts_with("`look at it` cannot be captured: the host reads"));
@@ -49,10 +49,10 @@ use device::{Device, DeviceError, DevicePtr, Event, GraphHandle, Launch, Stream,
 
 use crate::stream_roles::priority;
 
-/// The body of a piece of work.
+/// The content of a piece of work.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Body {
-    /// Device tasks, one after the other: kernels, copies, all-reduces.
+    /// Device tasks in sequence: kernels, copies, all-reduces.
     Tasks(Vec<Task>),
     /// Host work, which no graph can contain.
     Host(HostWork),
@@ -61,7 +61,7 @@ pub enum Body {
 /// Work that needs the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostWork {
-    /// A copy from the device that the host waits for.
+    /// A copy from the device to the host, which waits for it.
     Download {
         /// First byte on the device.
         from: DevicePtr,
@@ -77,31 +77,31 @@ pub enum HostWork {
     Synchronize,
 }
 
-/// A piece of work and its place in the order.
+/// A piece of work with its stream and waits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Work {
     /// Name in messages.
     pub name: String,
-    /// Its task or tasks.
+    /// The device tasks, or the host work.
     pub body: Body,
-    /// Stream that runs it, after the earlier work of the same stream.
+    /// Stream that runs the work, after all earlier work on this stream.
     pub stream: usize,
-    /// Indices of earlier work on other streams that it waits for.
+    /// Indices of earlier work on other streams for which this work waits.
     pub waits: Vec<usize>,
 }
 
 impl Work {
-    /// Tasks on stream 0 that wait only for earlier work there.
+    /// Tasks on stream 0 that wait only for earlier work on stream 0.
     pub fn new(name: &str, tasks: Vec<Task>) -> Self {
         Self { name: name.to_string(), body: Body::Tasks(tasks), stream: 0, waits: vec![] }
     }
 
-    /// Host work, ordered as on stream 0.
+    /// Host work, ordered like work on stream 0.
     pub fn on_host(name: &str, work: HostWork) -> Self {
         Self { name: name.to_string(), body: Body::Host(work), stream: 0, waits: vec![] }
     }
 
-    /// Its non-empty tasks.
+    /// Non-empty tasks of the work.
     pub fn tasks(&self) -> impl Iterator<Item = &Task> {
         let tasks: &[Task] = match &self.body {
             Body::Tasks(tasks) => tasks,
@@ -110,12 +110,12 @@ impl Work {
         tasks.iter().filter(|task| !task.is_empty())
     }
 
-    /// Its non-empty kernel launches.
+    /// Non-empty kernel launches of the work.
     pub fn kernels(&self) -> impl Iterator<Item = &Launch> {
         self.tasks().filter_map(Task::kernel)
     }
 
-    /// Why a captured graph cannot contain it.
+    /// The reason why a captured graph cannot contain this work, if any.
     fn obstacle(&self) -> Option<&'static str> {
         let Body::Host(work) = &self.body else { return None };
         Some(match work {
@@ -126,7 +126,7 @@ impl Work {
     }
 }
 
-/// Work, in an order in which it could run sequentially.
+/// Pieces of work, in an order that is valid for sequential execution.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LaunchList {
     works: Vec<Work>,
@@ -135,23 +135,23 @@ pub struct LaunchList {
 /// A captured launch list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CapturedGraph {
-    /// For [`Device::replay`].
+    /// Handle for [`Device::replay`].
     pub handle: GraphHandle,
-    /// Kernels in it.
+    /// Number of kernels in the graph.
     pub kernels: usize,
-    /// Streams that it was captured from.
+    /// Number of streams from which the graph was captured.
     pub streams: usize,
 }
 
-/// Why a launch list was not captured.
+/// The reason why a launch list was not captured.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
-    /// Work that no captured graph can contain.
+    /// The list contains work that a graph cannot contain.
     #[error("`{work}` cannot be captured: {reason}; run it outside of the graph")]
     NotCapturable {
         /// Name of the work.
         work: String,
-        /// Why it cannot.
+        /// The reason why a graph cannot contain it.
         reason: &'static str,
     },
     /// The device rejected a piece of work.
@@ -170,7 +170,7 @@ pub enum CaptureError {
 impl LaunchList {
     /// Appends work and returns its index.
     ///
-    /// Panics if it waits for work that does not come before it.
+    /// Panics if the work waits for work that is not in the list before it.
     pub fn push(&mut self, work: Work) -> usize {
         let position = self.works.len();
         assert!(work.waits.iter().all(|w| *w < position), "{} waits for later work", work.name);
@@ -183,33 +183,33 @@ impl LaunchList {
         &self.works
     }
 
-    /// Number of streams: one more than the highest named.
+    /// Number of streams: the highest stream index plus one.
     pub fn streams(&self) -> usize {
         self.works.iter().map(|w| w.stream + 1).max().unwrap_or(1)
     }
 
-    /// The same work in the same order, all on one stream.
+    /// A list with the same work in the same order, on a single stream.
     pub fn on_one_stream(&self) -> Self {
         let alone = |work: &Work| Work { stream: 0, waits: vec![], ..work.clone() };
         Self { works: self.works.iter().map(alone).collect() }
     }
 
-    /// Number of tasks that run when the list does.
+    /// All non-empty tasks of the list.
     pub fn tasks(&self) -> impl Iterator<Item = &Task> {
         self.works.iter().flat_map(Work::tasks)
     }
 
-    /// Number of kernels that run when the list does.
+    /// All non-empty kernel launches of the list.
     pub fn kernels(&self) -> impl Iterator<Item = &Launch> {
         self.works.iter().flat_map(Work::kernels)
     }
 
-    /// Names of these kernels.
+    /// Names of the kernels in the list.
     pub fn kernel_names(&self) -> BTreeSet<&str> {
         self.kernels().map(|launch| launch.kernel).collect()
     }
 
-    /// The first work that cannot be captured.
+    /// Returns an error for the first work that cannot be captured.
     fn check(&self) -> Result<(), CaptureError> {
         for work in &self.works {
             if let Some(reason) = work.obstacle() {
@@ -223,11 +223,11 @@ impl LaunchList {
 /// Captures a launch list as a graph.
 ///
 /// # Errors
-/// [`CaptureError::NotCapturable`] before anything is captured; device errors from a launch or from
-/// the capture.
+/// [`CaptureError::NotCapturable`], before the capture starts; device errors of a launch or of the
+/// capture.
 pub fn capture(device: &dyn Device, list: &LaunchList) -> Result<CapturedGraph, CaptureError> {
     list.check()?;
-    // A module that does not load is reported by the launch of one of its kernels.
+    // If a module does not load, the launch of its kernels reports the error.
     device.load_kernels(Some(&list.kernel_names()));
     let mut recorder = Recorder { device, streams: vec![], events: vec![] };
     for s in 0..list.streams() {
@@ -237,14 +237,14 @@ pub fn capture(device: &dyn Device, list: &LaunchList) -> Result<CapturedGraph, 
     let marks = recorder.marks(list)?;
     device.begin_capture(origin)?;
     let recorded = recorder.record(list, &marks);
-    // Always end the capture, even after an error: the device would stay in capture mode.
+    // The capture must end even after an error, or else the device would stay in capture mode.
     let ended = device.end_capture(origin);
     recorded?;
     let kernels = list.kernels().count();
     Ok(CapturedGraph { handle: ended?, kernels, streams })
 }
 
-/// The streams and events of a capture: its graph outlives them.
+/// The streams and events of a capture, released after it; the graph no longer needs them.
 struct Recorder<'a> {
     device: &'a dyn Device,
     streams: Vec<Stream>,
@@ -258,7 +258,7 @@ impl Recorder<'_> {
         Ok(event)
     }
 
-    /// An event for each piece of work that other work waits for.
+    /// Creates an event for each piece of work for which other work waits.
     fn marks(&mut self, list: &LaunchList) -> Result<Vec<Option<Event>>, DeviceError> {
         let mut marks = vec![None; list.works.len()];
         for &wait in list.works.iter().flat_map(|w| &w.waits) {

@@ -1,8 +1,8 @@
-//! Checks a program's nodes on a device against the CPU reference, each on its actual inputs.
+//! Compares a program's nodes on a device with the CPU reference, each on its actual inputs.
 //!
-//! The reference gets the inputs that the device gave the node, so errors do not accumulate along
-//! the program. An op computes every element of its outputs from nothing but its inputs, so all
-//! elements are compared, including those past a count.
+//! The reference gets the inputs that the node had on the device, so errors do not accumulate from
+//! node to node. An op computes every output element only from its inputs, so all elements are
+//! compared, including rows past a count.
 
 use std::collections::BTreeMap;
 
@@ -17,60 +17,60 @@ use crate::exec::{Look, Seen};
 use crate::report::node_cost;
 use crate::{NodeId, Program};
 
-/// The outcome for an op at given shapes.
+/// The result for an op with given shapes.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
-    /// It agrees; the largest error as a share of the tolerance.
+    /// The op agrees; contains the largest error as a fraction of the tolerance.
     Agrees(f64),
-    /// It disagrees, and how.
+    /// The op differs; contains a description of the difference.
     Differs(String),
-    /// Skipped: the reference would take this many FLOPs.
+    /// Skipped, because the reference would need this many FLOPs.
     Skipped(u64),
 }
 
-/// An op at given shapes, and the first node that ran it.
+/// An op with given shapes, and the first node that ran it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Checked {
-    /// Name of that node.
+    /// Name of the first node.
     pub node: String,
-    /// Its outcome.
+    /// Result of the comparison.
     pub verdict: Verdict,
 }
 
-/// Compares the first node of each op at each shape.
+/// Compares the first node of each combination of op and shapes.
 pub struct NodeCheck<'a> {
-    /// The precision that the program is planned in.
+    /// The precision for which the program was planned.
     precision: Precision,
-    /// References of more FLOPs than this are skipped.
+    /// Nodes with more FLOPs than this are skipped.
     most_flops: u64,
     /// Called with the name of each node before it runs.
     tell: Box<dyn FnMut(&str) + 'a>,
     checked: Vec<Checked>,
-    /// Index in `checked`, by op and shapes.
+    /// Index in `checked`, by [`key`].
     places: BTreeMap<String, usize>,
-    /// Index in `checked` of each node seen.
+    /// Index in `checked` of each node that has run.
     of_node: BTreeMap<NodeId, usize>,
 }
 
 impl<'a> NodeCheck<'a> {
-    /// A check of a program in `precision` that skips references of more than `most_flops`, and
-    /// calls `tell` with the name of each node before it runs.
+    /// A check of a program planned in `precision`, which skips nodes of more than `most_flops`
+    /// FLOPs, and calls `tell` with the name of each node before the node runs.
     pub fn new(precision: Precision, most_flops: u64, tell: impl FnMut(&str) + 'a) -> Self {
         let (places, of_node) = (BTreeMap::new(), BTreeMap::new());
         Self { precision, most_flops, tell: Box::new(tell), checked: vec![], places, of_node }
     }
 
-    /// Each op at each shape, in order of first appearance.
+    /// The results by op and shapes, in order of first appearance.
     pub fn checked(&self) -> &[Checked] {
         &self.checked
     }
 
-    /// The outcome for a node's op and shapes.
+    /// The result for a node's op and shapes.
     pub fn of_node(&self, node: NodeId) -> Option<&Checked> {
         self.of_node.get(&node).map(|place| &self.checked[*place])
     }
 
-    /// The largest error of those that agree, as a share of the tolerance.
+    /// The largest error among ops that agree, as a fraction of the tolerance.
     pub fn worst(&self) -> f64 {
         let error = |checked: &Checked| match checked.verdict {
             Verdict::Agrees(error) => Some(error),
@@ -92,7 +92,7 @@ impl Look for NodeCheck<'_> {
         self.of_node.insert(node, self.checked.len());
         self.places.insert(key, self.checked.len());
         let flops = node_cost(program, &program.nodes()[node.index()]).flops;
-        // Replaced once it has run.
+        // The verdict is replaced once the node has run.
         self.checked.push(Checked { node: name, verdict: Verdict::Skipped(flops) });
         flops <= self.most_flops
     }
@@ -106,7 +106,7 @@ impl Look for NodeCheck<'_> {
     }
 }
 
-/// The op with its parameters, and the shapes.
+/// The op with its parameters and shapes, as text.
 fn key(program: &Program, node: NodeId) -> String {
     let node = &program.nodes()[node.index()];
     let [inputs, outputs, updates] =
@@ -114,7 +114,8 @@ fn key(program: &Program, node: NodeId) -> String {
     format!("{:?} {inputs:?} {outputs:?} {updates:?}", node.op)
 }
 
-/// The largest error as a share of the tolerance; a description of the error if it exceeds 1.
+/// The largest error as a fraction of the tolerance, or a description of the difference if it
+/// exceeds 1.
 fn compare(program: &Program, precision: Precision, seen: &Seen) -> Result<f64, String> {
     let op = program.nodes()[seen.node.index()].op.as_ref();
     let mut updates = seen.before.clone();
@@ -132,7 +133,8 @@ fn compare(program: &Program, precision: Precision, seen: &Seen) -> Result<f64, 
     compare_with_reference(op, precision, &seen.inputs, &got, &expected, num_updates, floor)
 }
 
-/// Turns values beyond fp16 into infinities: a gradient may overflow, and the step is then skipped.
+/// Replaces values beyond the range of fp16 by infinities, as on the device: a gradient may
+/// overflow, in which case the step is skipped.
 fn overflow(precision: Precision, tensor: &mut HostTensor) {
     let dtype = tensor.desc.role.gpu_dtype(precision);
     if let (HostData::F32(values), DType::F16) = (&mut tensor.data, dtype) {

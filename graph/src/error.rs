@@ -1,22 +1,22 @@
-//! Errors of a program.
+//! Errors of building, planning and running programs.
 
 use device::DeviceError;
 use kernels::OpError;
 
 use crate::capture::CaptureError;
 
-/// An error in a program or in what is bound to it.
+/// An error of a program, or of the state or device that it runs with.
 #[derive(Debug, thiserror::Error)]
 pub enum GraphError {
     /// An op rejected its tensors.
     #[error("in `{part}`: {source}")]
     Op {
-        /// Part of the program under construction.
+        /// The model part to which the op was being added.
         part: String,
         /// The op's error.
         source: OpError,
     },
-    /// An update of a tensor that is not state.
+    /// An op updates a tensor that is not state.
     #[error("in `{part}`: {op} updates `{tensor}`, which is not state")]
     NotState {
         /// Part of the program.
@@ -26,19 +26,19 @@ pub enum GraphError {
         /// Name of the tensor.
         tensor: String,
     },
-    /// State that is read after its update, or updated twice.
+    /// State is read after its update, or updated twice.
     #[error(
         "state `{tensor}` is used by {reader} without being ordered before its update by {writer}"
     )]
     UnorderedUpdate {
         /// Name of the tensor.
         tensor: String,
-        /// The other user.
+        /// The node that reads the state or also updates it.
         reader: String,
         /// The updating node.
         writer: String,
     },
-    /// A tensor whose positions the target's arithmetic cannot count.
+    /// A tensor has more positions than the target supports.
     #[error(
         "`{tensor}` has {positions} positions ({shape:?}); the limit is {limit}: use fewer or \
          smaller images"
@@ -46,43 +46,43 @@ pub enum GraphError {
     TooManyPositions {
         /// Name of the tensor.
         tensor: String,
-        /// Its shape.
+        /// Shape of the tensor.
         shape: Vec<usize>,
-        /// Elements over its last dimension.
+        /// Number of elements divided by the last dimension.
         positions: usize,
         /// The limit.
         limit: usize,
     },
-    /// A loss that does not depend on a parameter.
+    /// No loss depends on the parameter.
     #[error("no loss depends on `{0}`: no gradient reaches it")]
     NoGradient(String),
-    /// A name that is in neither the program nor the state set.
+    /// The name is in neither the program nor the state set.
     #[error("no tensor is named `{0}`")]
     UnknownTensor(String),
-    /// State that a program needs but the state set lacks.
+    /// The program needs state that the state set lacks.
     #[error("the program needs state `{0}`, which is neither initialised nor loaded")]
     MissingState(String),
-    /// A tensor read as another element type than its own.
+    /// A tensor was read with the wrong element type.
     #[error("`{name}` holds {got}, not {expected}")]
     WrongType {
         /// Name of the tensor.
         name: String,
-        /// The type asked for.
+        /// The requested type.
         expected: String,
-        /// Its actual role and type.
+        /// Actual role and type of the tensor.
         got: String,
     },
-    /// State bound under a name with another shape.
+    /// The state of this name has a different shape in the state set.
     #[error("state `{name}` should be {expected}, got {got}")]
     StateMismatch {
         /// Name of the tensor.
         name: String,
         /// The declared shape.
         expected: String,
-        /// The shape found.
+        /// The shape in the state set.
         got: String,
     },
-    /// An arena that the system has no memory for.
+    /// The system lacks memory for the arena.
     #[error("the system does not give {} GiB of memory: {reason}", .bytes >> 30)]
     NoMemory {
         /// Bytes of the plan.
@@ -93,26 +93,26 @@ pub enum GraphError {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// A step that cannot be captured.
+    /// The step cannot be captured.
     #[error(transparent)]
     Capture(#[from] CaptureError),
-    /// A node whose op has no kernels.
+    /// The op of the node has no kernels.
     #[error("{0} has no CUDA kernels: it runs only on the CPU")]
     NoLaunches(String),
-    /// The device failed in a node.
+    /// The device failed while running a node.
     #[error("{node}: {source}")]
     Node {
-        /// Name of the node, or of the first or last launch of a step.
+        /// Name of the node, or of the launch that begins or ends a step.
         node: String,
         /// The error.
         source: Box<GraphError>,
     },
-    /// A step that does not finish.
+    /// A step does not complete.
     #[error("the device has not finished step {step} after {seconds} s")]
     Hangs {
         /// Number of the step.
         step: u32,
-        /// How long the host waited.
+        /// Seconds for which the host waited.
         seconds: u64,
     },
 }

@@ -1,4 +1,4 @@
-//! Finds where a step first computes a value that is infinite or not a number.
+//! Finds the first tensor of a step that contains an infinity or NaN.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::{NodeId, Program, StateSet, TensorId};
 /// A tensor with non-finite values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NonFinite {
-    /// The tensor's name, or its place among the outputs of its node.
+    /// The tensor's name, or its position among the outputs of its node.
     pub tensor: String,
     /// Name of the node that wrote it; `None` for state and inputs.
     pub node: Option<String>,
@@ -33,20 +33,20 @@ impl fmt::Display for NonFinite {
     }
 }
 
-/// Watches a run for the first tensor with non-finite values: one that a node reads from outside,
-/// else one that a node writes.
+/// Observes a run to find the first tensor with non-finite values: an input or state that a node
+/// reads, or an output that a node writes.
 #[derive(Debug, Default)]
 pub struct FirstNonFinite {
     found: Option<NonFinite>,
 }
 
 impl FirstNonFinite {
-    /// The first value found that is not finite; `None` if all are.
+    /// The first tensor with a non-finite value; `None` if all values are finite.
     pub fn found(&self) -> Option<&NonFinite> {
         self.found.as_ref()
     }
 
-    /// Looks at state before a run.
+    /// Checks the state before a run.
     pub fn see_state(&mut self, state: &StateSet) {
         for (name, tensor) in state.iter() {
             self.look_at(tensor, || (name.to_string(), None));

@@ -1,8 +1,8 @@
-//! A step as data: the Program, and the passes that turn it into something that runs.
+//! A training step as data: the Program, and the passes that turn it into executable launches.
 //!
 //! A [`Program`] lists op nodes over tensors with static shapes. Each tensor is written once; only
-//! named state is updated, after all its readers. All else follows from that description, each in
-//! its own small pass.
+//! named state is updated, after all its readers. Everything else is derived from this description
+//! by small separate passes.
 //!
 //! | what | where |
 //! |---|---|
@@ -70,8 +70,8 @@
 //! # Ok::<(), graph::GraphError>(())
 //! ```
 //!
-//! Execution needs no capture: [`CpuExecutor`] launches the nodes one by one, as often as it is
-//! called, on inputs that the caller changes in between.
+//! On the CPU no capture is needed: each call of [`CpuExecutor::run`] runs the nodes one by one,
+//! and the caller may change the inputs between calls.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -1,10 +1,11 @@
 //! Memory plan: an offset in one arena for every value of a program.
 //!
-//! Two tensors may share bytes only if the last reader of one happens before the writer of the
-//! other in every order that the schedule allows.
+//! Two tensors may share bytes only if, in every order that the schedule allows, the last reader of
+//! one runs before the writer of the other.
 //!
-//! Block placement is dynamic storage allocation, which is NP-hard: blocks are placed greedily,
-//! each at the lowest offset where it fits, in several orders, and the smallest arena wins.
+//! Block placement is dynamic storage allocation, which is NP-hard. So blocks are placed greedily,
+//! each at the lowest offset where it fits, in several orders; the order with the smallest arena is
+//! used.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -18,7 +19,7 @@ use crate::{Program, Schedule, TensorId, TensorKind};
 /// Offsets are multiples of this many bytes, for cache lines and CUDA's vector loads.
 pub const ALIGNMENT: usize = 256;
 
-/// The place of each value and of each node's scratch memory.
+/// The offset of each value and of each node's scratch memory.
 #[derive(Debug, Clone)]
 pub struct Plan {
     blocks: Vec<Block>,
@@ -27,17 +28,16 @@ pub struct Plan {
     workspaces: Vec<Option<(usize, usize)>>,
 }
 
-/// A range of the arena that has one owner for a span of launches.
+/// A range of the arena that belongs to one owner for a span of launches.
 #[derive(Debug, Clone)]
 pub struct Block {
-    /// Its owner.
+    /// Owner of the block.
     pub owner: Owner,
     /// First byte.
     pub offset: usize,
     /// Length in bytes, unrounded.
     pub bytes: usize,
-    /// Launches that use it, its writer first. The end of the step counts as a use of a kept
-    /// tensor.
+    /// Positions of the launches that use the block, first the writer.
     users: Vec<usize>,
     kept: bool,
 }
@@ -89,7 +89,7 @@ impl Plan {
         self.arena_bytes
     }
 
-    /// Total bytes of all values, if none shared memory.
+    /// Total bytes of all blocks if none shared memory.
     pub fn unshared_bytes(&self) -> usize {
         self.blocks.iter().map(|b| round(b.bytes)).sum()
     }
@@ -128,15 +128,15 @@ impl Plan {
         );
     }
 
-    /// Peak of live bytes over launches, in launch order: a lower bound for every plan.
+    /// Peak of live bytes in launch order: a lower bound for the arena of any plan.
     pub fn peak_live_bytes(&self, schedule: &Schedule) -> usize {
         peak_live(&self.blocks, schedule.launches().len())
     }
 }
 
 impl Block {
-    /// Positions at which it is alive when `launches` launches run in launch order: from its
-    /// writer to its last user, or to the end if it is kept.
+    /// Positions at which the block is alive when `launches` launches run in launch order: from its
+    /// writer to its last user, or to the end if the block is kept.
     pub fn alive(&self, launches: usize) -> Range<usize> {
         self.users[0]..if self.kept { launches } else { self.last() + 1 }
     }
@@ -146,17 +146,17 @@ impl Block {
         !(self.dead_before(other, schedule) || other.dead_before(self, schedule))
     }
 
-    /// [`Block::lifetime`], but unbounded for a kept block: it is read after the last launch.
+    /// [`Block::lifetime`], but unbounded for a kept block, which is read after the last launch.
     fn reach(&self) -> usize {
         if self.kept { usize::MAX } else { self.lifetime() }
     }
 
-    /// Its first to its last launch, in launch order.
+    /// Number of launches from the first to the last user, in launch order.
     fn lifetime(&self) -> usize {
         self.last() + 1 - self.users[0]
     }
 
-    /// Position of the last launch that uses it.
+    /// Position of the last launch that uses the block.
     fn last(&self) -> usize {
         // Users are collected in launch order.
         self.users[self.users.len() - 1]
@@ -164,8 +164,8 @@ impl Block {
 
     fn dead_before(&self, other: &Block, schedule: &Schedule) -> bool {
         let writer = other.users[0];
-        // Launch order is one of the allowed orders, and settles most pairs immediately. The last
-        // of the other users is the most likely to be too late.
+        // Launch order is one of the allowed orders, and decides most pairs quickly. The last users
+        // are checked first, since they most likely run too late.
         let possible = !self.kept && self.last() < writer;
         possible && self.users.iter().rev().all(|u| schedule.happens_before(*u, writer))
     }
@@ -221,7 +221,8 @@ fn peak_live(blocks: &[Block], launches: usize) -> usize {
     })
 }
 
-/// Per block, the others that may be live at the same time. Empty blocks conflict with none.
+/// Per block, the set of blocks that may be live at the same time. Empty blocks conflict with no
+/// block.
 fn rivals(blocks: &[Block], schedule: &Schedule) -> Vec<BitSet> {
     let mut rivals = vec![BitSet::new(blocks.len()); blocks.len()];
     for (i, a) in blocks.iter().enumerate().filter(|(_, b)| b.bytes > 0) {
@@ -235,11 +236,12 @@ fn rivals(blocks: &[Block], schedule: &Schedule) -> Vec<BitSet> {
     rivals
 }
 
-/// Sort key of the placement order: smallest first.
+/// Sort key of a placement order; the smallest key is placed first.
 type OrderKey = fn(&Block) -> Reverse<(usize, usize)>;
 
-/// Each order is best for some programs: large blocks have the fewest possible offsets, large and
-/// long-lived ones even fewer, and the longest-lived blocks fit best at the bottom.
+/// Each of these orders is the best for some programs: largest blocks first, since they have the
+/// fewest possible offsets; largest product of size and lifetime first; longest-lived blocks first,
+/// at the lowest offsets; earliest blocks first.
 const ORDERS: [OrderKey; 4] = [
     |b| Reverse((b.bytes, b.reach())),
     |b| Reverse((b.bytes.saturating_mul(b.reach()), b.bytes)),
@@ -247,13 +249,13 @@ const ORDERS: [OrderKey; 4] = [
     |b| Reverse((usize::MAX - b.users[0], b.bytes)),
 ];
 
-/// Offsets of all blocks, placed in the order of `key`, each at the lowest offset without overlap
-/// with a placed rival.
+/// Offsets of all blocks, placed in the order of `key`, each at the lowest offset at which it
+/// overlaps no rival that is already placed.
 fn place(blocks: &[Block], rivals: &[BitSet], key: OrderKey) -> Vec<usize> {
     let mut order: Vec<usize> = (0..blocks.len()).collect();
     order.sort_by_key(|&i| (key(&blocks[i]), i));
     let mut offsets = vec![0; blocks.len()];
-    // Placed blocks by offset, so that one walk finds the lowest gap.
+    // Placed blocks sorted by offset, so that a single pass finds the lowest gap.
     let mut placed: Vec<usize> = Vec::with_capacity(blocks.len());
     for i in order {
         let need = round(blocks[i].bytes);

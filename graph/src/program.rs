@@ -34,7 +34,7 @@ impl NodeId {
 pub enum TensorKind {
     /// Written by the caller before a run.
     Input,
-    /// Lives across runs, shared between programs by name.
+    /// Persists across runs, shared between programs by name.
     State,
     /// Written once by a node.
     Value,
@@ -43,11 +43,12 @@ pub enum TensorKind {
 /// A tensor of a program.
 #[derive(Debug, Clone)]
 pub struct Tensor {
-    /// Name; unique among inputs, state and kept tensors; otherwise the node that writes it.
+    /// Name of an input, state or kept tensor, unique among these; for all other tensors, the name
+    /// of the node that writes it.
     pub name: String,
     /// Shape and role.
     pub desc: TensorDesc,
-    /// Source of its contents.
+    /// Source of the tensor's contents.
     pub kind: TensorKind,
 }
 
@@ -64,7 +65,7 @@ pub enum Pass {
 
 impl fmt::Display for Pass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // `pad`, not `write_str`: the dump aligns its columns by width.
+        // `pad` instead of `write_str`, because the dump aligns its columns with a width.
         f.pad(match self {
             Pass::Forward => "forward",
             Pass::Backward => "backward",
@@ -78,11 +79,11 @@ impl fmt::Display for Pass {
 pub struct Node {
     /// The op.
     pub op: OpRef,
-    /// Its inputs.
+    /// Inputs of the node.
     pub inputs: Vec<TensorId>,
-    /// Its outputs.
+    /// Outputs of the node.
     pub outputs: Vec<TensorId>,
-    /// State it updates in place.
+    /// State that the node updates in place.
     pub updates: Vec<TensorId>,
     /// Part of the model, as a dotted path.
     pub part: String,
@@ -118,19 +119,20 @@ impl Program {
         self.pass = Some(pass);
     }
 
-    /// A tensor that the caller writes before each run. Panics if the name is taken.
+    /// Declares a tensor that the caller writes before each run. Panics if the name is in use.
     pub fn input(&mut self, name: &str, desc: TensorDesc) -> TensorId {
         self.tensor(name.to_string(), desc, TensorKind::Input)
     }
 
-    /// A tensor that lives across runs. Declaring a name again returns the same tensor.
+    /// Declares a tensor that persists across runs. Declaring a name again returns the same tensor.
     ///
-    /// Panics if the name already denotes something else.
+    /// Panics if the name is in use for an input, a kept tensor, or state of a different
+    /// description.
     pub fn state(&mut self, name: &str, desc: TensorDesc) -> TensorId {
         match self.find(name) {
             Some(id) => {
                 let kind = self.tensors[id.index()].kind;
-                assert_eq!(kind, TensorKind::State, "`{name}` declared twice: no state before");
+                assert_eq!(kind, TensorKind::State, "`{name}` declared twice: it is not state");
                 assert_eq!(self.desc(id), &desc, "state `{name}` declared twice, differently");
                 id
             }
@@ -138,14 +140,13 @@ impl Program {
         }
     }
 
-    /// Adds a node and returns its `N` outputs, for the caller to name:
-    /// `let [values, places] = program.apply(op, inputs)?`. Inputs are a list, or the op's struct
-    /// of named inputs.
+    /// Adds a node and returns its `N` outputs as an array: `let [values, places] =
+    /// program.apply(op, inputs)?`. `inputs` is a list, or the op's struct of named inputs.
     ///
     /// Panics if the op has a different number of outputs.
     ///
     /// # Errors
-    /// [`GraphError::Op`] with the part and why the op rejected its inputs.
+    /// [`GraphError::Op`] with the part and the reason why the op rejected its inputs.
     pub fn apply<const N: usize>(
         &mut self,
         op: impl Op + 'static,
@@ -214,9 +215,9 @@ impl Program {
     }
 
     /// Keeps a tensor readable after a run, under `name`. A tensor may be kept under several names
-    /// (two losses, or two gradients, may be the same tensor); messages use the first.
+    /// (two losses or gradients may be the same tensor); messages use the first name.
     ///
-    /// Panics if `name` denotes another tensor.
+    /// Panics if `name` is the name of a different tensor.
     pub fn keep(&mut self, name: &str, tensor: TensorId) {
         let holder = *self.names.entry(name.to_string()).or_insert(tensor);
         assert_eq!(holder, tensor, "tensor `{name}` declared twice");
@@ -228,7 +229,7 @@ impl Program {
         }
     }
 
-    /// All tensors; [`TensorId::index`] points here.
+    /// All tensors, indexed by [`TensorId::index`].
     pub fn tensors(&self) -> &[Tensor] {
         &self.tensors
     }
@@ -261,7 +262,7 @@ impl Program {
         tensors.iter().map(|t| self.desc(*t).clone()).collect()
     }
 
-    /// By tensor, the position of the node that writes it.
+    /// Per tensor, the position of the node that writes it.
     pub(crate) fn writers(&self) -> Vec<Option<usize>> {
         let mut writers = vec![None; self.tensors.len()];
         for (position, node) in self.nodes.iter().enumerate() {

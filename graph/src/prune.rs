@@ -1,12 +1,11 @@
-//! Dead-code removal: nodes whose results nothing needs.
+//! Dead-code elimination: removes nodes whose results are not needed.
 
 use kernels::Fusion;
 
 use crate::Program;
 
-/// Drops every node that neither updates state nor leads to a kept tensor or an update, and last
-/// outputs that nothing needs (of ops with [`Fusion::DropLast`]). Tensors keep
-/// their numbers.
+/// Drops every node that updates no state and on which no kept tensor or update depends, and the
+/// last output of ops with [`Fusion::DropLast`] if it is not needed. Tensors keep their numbers.
 pub fn prune(program: &mut Program) {
     let mut needed = vec![false; program.tensors.len()];
     for t in &program.kept {

@@ -1,4 +1,4 @@
-//! The cost and the text of a program: FLOPs and bytes per part, and a dump.
+//! Cost and text of a program: FLOPs and bytes per part, and a dump.
 
 use std::fmt::Write;
 
@@ -15,9 +15,9 @@ pub struct PartCost {
     pub part: String,
     /// Pass of the step.
     pub pass: Pass,
-    /// Nodes in it.
+    /// Number of nodes.
     pub nodes: usize,
-    /// Work and traffic, at capacity.
+    /// FLOPs and bytes at capacity (all rows in use).
     pub cost: Cost,
 }
 
@@ -47,13 +47,13 @@ pub fn part_costs(program: &Program, target: &Target) -> Vec<PartCost> {
     parts
 }
 
-/// First component of a dotted part.
+/// First component of a part's dotted path.
 pub fn top_part(part: &str) -> &str {
     part.split('.').next().unwrap_or(part)
 }
 
-/// The program as text: one line per input, state, node and kept tensor; tensors by number and
-/// shape. Equal programs give equal text.
+/// The program as text: one line per input, state, node and kept tensor; tensors are given by
+/// number and shape. Equal programs give equal texts.
 pub fn to_text(program: &Program) -> String {
     let mut text = String::new();
     for (id, t) in program.inputs() {

@@ -5,15 +5,15 @@ use device::{Gpu, Target};
 use crate::streams::{self, MAIN, WEIGHT_GRADIENTS};
 use crate::{GraphError, NodeId, Program, TensorId};
 
-/// Number of weight gradients that the main stream may run ahead of.
+/// Maximum number of weight gradients by which the main stream may be ahead of their stream.
 const MAX_AHEAD: usize = 2;
 
 /// An execution order: nodes in launch order, each on a stream, with the waits between streams.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     launches: Vec<Launch>,
-    /// Bit `b` of `before[a]` is set if launch `b` finishes before launch `a` starts, in every
-    /// allowed order.
+    /// Bit `b` of `before[a]` is set if, in every allowed order, launch `b` ends before launch `a`
+    /// starts.
     before: Vec<BitSet>,
 }
 
@@ -22,14 +22,15 @@ pub struct Schedule {
 pub struct Launch {
     /// The node.
     pub node: NodeId,
-    /// Its stream; a stream runs its launches in order.
+    /// Stream of the launch; a stream runs its launches in order.
     pub stream: usize,
-    /// Earlier launches (positions) on other streams that it waits for.
+    /// Positions of earlier launches on other streams for which this launch waits.
     pub waits: Vec<usize>,
 }
 
 impl Schedule {
-    /// The schedule of a target: one stream on the CPU, [`Self::gpu_streams`] on a GPU.
+    /// The schedule for a target: [`Self::single_stream`] on the CPU, [`Self::gpu_streams`] on a
+    /// GPU.
     ///
     /// # Errors
     /// [`GraphError::UnorderedUpdate`] if state is read after its update, or updated twice.
@@ -49,7 +50,7 @@ impl Schedule {
         Self::with_streams(program, &streams)
     }
 
-    /// Nodes in program order, node `i` on stream `streams[i]`, with the waits that the tensors
+    /// Nodes in program order, node `i` on stream `streams[i]`, with the waits that their tensors
     /// require.
     ///
     /// # Errors
@@ -59,7 +60,7 @@ impl Schedule {
         Self::build(program, streams, &vec![vec![]; streams.len()])
     }
 
-    /// Node `i` on stream `streams[i]`, after the nodes `also_after[i]` too.
+    /// Node `i` on stream `streams[i]`; it additionally waits for the nodes `also_after[i]`.
     fn build(
         program: &Program,
         streams: &[usize],
@@ -76,8 +77,8 @@ impl Schedule {
                 node.inputs.iter().filter_map(|t| producer[t.index()]).collect();
             waits.extend(&also_after[i]);
             for (k, t) in node.updates.iter().enumerate() {
-                // A node may neither update one state twice nor read what it updates: the device
-                // gives it each update as the only reference.
+                // A node may neither update the same state twice nor read the state that it
+                // updates, because an op gets each updated tensor as an exclusive reference.
                 let itself = node.inputs.contains(t) || node.updates[..k].contains(t);
                 if let Some(writer) = producer[t.index()].or(itself.then_some(i)) {
                     return Err(unordered(program, *t, i, writer));
@@ -106,7 +107,7 @@ impl Schedule {
             }
             waits.sort_unstable();
             waits.dedup();
-            // Another wait, or stream order, already covers this: no event needed.
+            // Waits that are implied by stream order or by a different wait need no event.
             let others: Vec<usize> = waits.iter().copied().chain(last_on_stream[stream]).collect();
             let implied = |w: usize| others.iter().any(|o| before[*o].contains(w));
             waits.retain(|w| streams[*w] != stream && !implied(*w));
@@ -117,13 +118,13 @@ impl Schedule {
         Ok(Self { launches, before })
     }
 
-    /// Nodes in program order on the streams of [`streams`]: the main one; that of weight
-    /// gradients, whose results only the update reads; that of small nodes for which the main one
-    /// need not wait; and that of nodes that communicate with other ranks, if there are any.
+    /// Nodes in program order on up to four streams ([`streams`]): the main stream; one for weight
+    /// gradients, which only the update reads; one for small nodes that do not delay the main
+    /// stream; and one for nodes that communicate with other ranks.
     ///
-    /// The main stream may run ahead of the weight gradients by two nodes: their inputs stay in
-    /// memory until they are done. Nodes that communicate wait only for what they read, and for one
-    /// another: every rank runs them in the order of the program.
+    /// The main stream may be ahead of the weight gradients by at most two of them, because their
+    /// inputs stay in memory until they are done. Communicating nodes wait only for the nodes that
+    /// write their inputs and for each other, so every rank runs them in program order.
     ///
     /// # Errors
     /// [`GraphError::UnorderedUpdate`] if state is read after its update, or updated twice.
@@ -146,12 +147,12 @@ impl Schedule {
         &self.launches
     }
 
-    /// Number of streams: one more than the highest that a launch is on.
+    /// Number of streams: the highest stream index plus one.
     pub fn num_streams(&self) -> usize {
         self.launches.iter().map(|launch| launch.stream + 1).max().unwrap_or(1)
     }
 
-    /// True if launch `first` finishes before launch `second` starts in every allowed order.
+    /// True if, in every allowed order, launch `first` ends before launch `second` starts.
     pub fn happens_before(&self, first: usize, second: usize) -> bool {
         self.before[second].contains(first)
     }

@@ -1,4 +1,4 @@
-//! State that lives across runs and is shared by programs: weights, momentum, counters.
+//! State that persists across runs and is shared by programs: weights, momentum, counters.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ impl StateSet {
         Self::default()
     }
 
-    /// Adds a tensor, or replaces the one of this name.
+    /// Adds a tensor, or replaces the tensor of this name.
     pub fn insert(&mut self, name: &str, tensor: HostTensor) {
         match self.index.get(name) {
             Some(&i) => self.tensors[i] = tensor,
@@ -36,7 +36,7 @@ impl StateSet {
         self.index.get(name).map(|&i| &self.tensors[i])
     }
 
-    /// The tensor of this name, to write.
+    /// Mutable access to the tensor of this name.
     pub fn get_mut(&mut self, name: &str) -> Option<&mut HostTensor> {
         self.index.get(name).map(|&i| &mut self.tensors[i])
     }
@@ -60,7 +60,7 @@ impl StateSet {
         self.tensors.iter().map(|t| t.bytes().len()).sum()
     }
 
-    /// Position of each state tensor of `program`, by tensor index.
+    /// Position in this set of each state tensor of `program`, by tensor index.
     pub(crate) fn bind(&self, program: &Program) -> Result<Vec<Option<usize>>, GraphError> {
         let mut positions = vec![None; program.tensors().len()];
         for (id, tensor) in program.states() {
@@ -80,8 +80,8 @@ impl StateSet {
         Ok(positions)
     }
 
-    /// True if `positions`, bound earlier and perhaps from another set, are the ones that
-    /// [`Self::bind`] would return for `program` now.
+    /// True if `positions`, which an earlier [`Self::bind`] returned, possibly for a different set,
+    /// are also valid for this set and `program`.
     pub(crate) fn is_bound(&self, program: &Program, positions: &[Option<usize>]) -> bool {
         program.states().all(|(id, tensor)| {
             positions[id.index()].is_some_and(|position| {

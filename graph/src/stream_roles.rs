@@ -1,4 +1,4 @@
-//! The work of each stream of a GPU, and its priority: for schedules and captures alike.
+//! The role of each GPU stream, and its priority, used by schedules and captures.
 
 use device::Priority;
 
@@ -6,12 +6,12 @@ use device::Priority;
 pub const MAIN: usize = 0;
 /// The stream of weight gradients.
 pub const WEIGHT_GRADIENTS: usize = 1;
-/// The stream of small nodes that run concurrently: the main one need not wait for them.
+/// The stream of small nodes that run concurrently and do not delay the main stream.
 pub const BESIDE: usize = 2;
 /// The stream of all-reduces.
 pub const COMMUNICATION: usize = 3;
 
-/// The longest wait gets the highest priority: other ranks, then the longest path of this one.
+/// All-reduces have the highest priority, since other ranks wait for them, then the main stream.
 pub(crate) fn priority(stream: usize) -> Priority {
     match stream {
         COMMUNICATION => Priority::High,

@@ -1,5 +1,5 @@
-//! The stream of each node on a GPU, by a cost model: its FLOPs and bytes, and how much later it
-//! may end without making the step longer.
+//! Assigns each node to a GPU stream, by a cost model: duration from FLOPs and bytes, and slack, by
+//! which a node may end later without making the step longer.
 
 use device::Gpu;
 use kernels::time::{Case, Rates};
@@ -10,14 +10,14 @@ use crate::{Node, Program, TensorId};
 
 pub use crate::stream_roles::{BESIDE, COMMUNICATION, MAIN, WEIGHT_GRADIENTS};
 
-/// A node goes to the concurrent stream if it may end later by this many times its own duration:
-/// the nodes before it on that stream take time too.
+/// A node runs on the concurrent stream if its slack is at least this multiple of its duration,
+/// since it may also have to wait for earlier nodes on that stream.
 const SLACK: f64 = 4.0;
-/// Outputs of a GEMM per thread block: one with fewer tiles than the GPU has multiprocessors leaves
-/// room for others.
+/// Output elements per thread block of a GEMM: with fewer tiles than the GPU has SMs, other nodes
+/// can run concurrently.
 const TILE: usize = 128 * 128;
-/// Outputs of a node on the concurrent stream live longer. They take at most this fraction of the
-/// bytes of the largest tensor, so that the arena does not grow.
+/// Outputs of a node on the concurrent stream stay in memory longer. To keep the arena from
+/// growing, they may have at most 1/`LARGEST_BY` of the bytes of the largest tensor.
 const LARGEST_BY: usize = 8;
 
 /// The stream of each node of a program on a GPU.
@@ -50,8 +50,9 @@ pub(crate) fn on_gpu(program: &Program, gpu: &Gpu) -> Vec<usize> {
     streams
 }
 
-/// For each node of the main stream, the concurrent nodes it waits for, so that no large tensor
-/// stays in memory only for them: readers of a tensor that the main stream no longer reads.
+/// For each node of the main stream, the concurrent nodes for which it additionally waits: nodes
+/// that read a large tensor after its last reader on the main stream. Without the wait, the tensor
+/// would stay in memory longer.
 pub(crate) fn readers_to_wait_for(
     program: &Program,
     gpu: &Gpu,
@@ -75,7 +76,8 @@ pub(crate) fn readers_to_wait_for(
     waits
 }
 
-/// Moves nodes back to the main stream until it waits for no node of the concurrent stream.
+/// Moves nodes from the concurrent to the main stream until, by the cost model, the main stream is
+/// never delayed by a concurrent node.
 fn return_late(program: &Program, us: &[f64], streams: &mut [usize]) {
     let writers = program.writers();
     let inputs = |i: usize| program.nodes()[i].inputs.iter().filter_map(|t| writers[t.index()]);
@@ -111,7 +113,7 @@ fn largest_output(program: &Program, gpu: &Gpu) -> usize {
     outputs.map(|t| program.desc(*t).gpu_bytes(gpu.precision)).max().unwrap_or(0)
 }
 
-/// Per tensor: does any node before the update read it, other than an all-reduce?
+/// Per tensor: true if a node before the update reads it, all-reduces excepted.
 fn read_before_update(program: &Program) -> Vec<bool> {
     let mut read = vec![false; program.tensors().len()];
     let reads = |node: &&Node| node.pass != Pass::Update && !node.op.traits().communicates;
@@ -130,10 +132,11 @@ fn is_weight_gradient(node: &Node, read_before_update: &[bool]) -> bool {
         && node.outputs.iter().all(|t| !read_before_update[t.index()])
 }
 
-/// Longest paths through a program whose nodes all start as early as their inputs allow.
+/// Longest paths through a program in which every node starts as soon as its inputs are ready.
 struct Paths {
     us: Vec<f64>,
-    /// From the start of the step to the node's end, and from there to the end of the step.
+    /// Per node, the longest path from the start of the step to the node's end (`to`), and from
+    /// there to the end of the step (`from`).
     to: Vec<f64>,
     from: Vec<f64>,
     longest: f64,
@@ -203,7 +206,8 @@ mod tests {
         on_gpu(program, &Gpu::a100())
     }
 
-    /// Given a long chain and a short one, the short one runs concurrently, in either order.
+    /// With one long and one short chain, the short one runs concurrently, regardless of program
+    /// order.
     #[test]
     fn off_critical_path_nodes_go_to_side_stream() {
         let mut p = Program::new();
@@ -214,7 +218,7 @@ mod tests {
         assert_eq!(streams(&p), [BESIDE, BESIDE, MAIN, MAIN, MAIN, BESIDE]);
     }
 
-    /// Two equal chains: nothing has slack.
+    /// In two equal chains no node has slack.
     #[test]
     fn critical_path_stays_on_main_stream() {
         let mut p = Program::new();
@@ -224,7 +228,7 @@ mod tests {
         assert_eq!(streams(&p), [MAIN; 6]);
     }
 
-    /// A large result would stay in memory for longer.
+    /// Large outputs would stay in memory longer on the concurrent stream.
     #[test]
     fn large_outputs_stay_on_main_stream() {
         let mut p = Program::new();
@@ -234,7 +238,7 @@ mod tests {
         assert_eq!(streams(&p), [MAIN; 10]);
     }
 
-    /// Small nodes whose result the main stream reads at once would only make it wait.
+    /// A small node whose result the main stream reads next would delay the main stream.
     #[test]
     fn node_read_next_stays_on_main_stream() {
         let mut p = Program::new();
@@ -242,7 +246,7 @@ mod tests {
         let before = chain(&mut p, large, 1);
         let early = chain(&mut p, small, 1);
         let late = chain(&mut p, early, 4);
-        // The main stream reads `late` with a small node, and a large one follows.
+        // On the main stream a small node reads `late`; large nodes follow.
         p.apply1(ReluMask, [late, late]).expect("two of a shape");
         chain(&mut p, before, 6);
         let own = streams(&p);
@@ -257,8 +261,8 @@ mod tests {
         assert_eq!((forced[1], forced[5]), (BESIDE, MAIN), "node 6 reads it next");
     }
 
-    /// The main stream waits for a concurrent reader once it has no reader of a large tensor left
-    /// itself, and not before.
+    /// The main stream waits for a concurrent reader of a large tensor only after its own last
+    /// reader of this tensor.
     #[test]
     fn side_stream_does_not_extend_large_tensor_lifetimes() {
         let mut p = Program::new();

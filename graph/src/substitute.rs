@@ -1,14 +1,15 @@
-//! Kept values that the caller writes: a program runs on given tensors in place of computed ones.
+//! Turns kept values into inputs: the program then uses given tensors instead of computed ones.
 
 use crate::Program;
 use crate::program::{Tensor, TensorId, TensorKind};
 use crate::prune::prune;
 
-/// Turns each of these kept values into an input of the same name, shape and role, and drops the
-/// nodes that only they needed. The value is then no longer kept; all its readers read the input.
+/// Turns each kept value of `names` into an input of the same name, shape and role, which all
+/// readers of the value read; drops the nodes that only these values needed. The values are then no
+/// longer kept.
 ///
-/// For comparisons with recorded tensors: the program is otherwise unchanged. Panics if a name is
-/// not the name of a kept value.
+/// Used for comparisons with recorded tensors; the program is otherwise unchanged. Panics if a name
+/// is not the name of a kept value.
 pub fn substitute(program: &mut Program, names: &[&str]) {
     for name in names {
         let is_value = |id: &TensorId| program.tensors[id.index()].kind == TensorKind::Value;

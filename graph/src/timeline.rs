@@ -1,9 +1,9 @@
-//! When each piece of work in a launch list runs, from timestamps of the device's clock around it:
-//! a timeline of one replay without a profiler.
+//! Start and end of each piece of work in a launch list, from timestamps of the device's clock: a
+//! timeline of one replay, recorded without a profiler.
 //!
-//! The timestamps are kernels in a modified copy of the list. They lengthen what they measure: the
-//! span of a piece of work includes the start-up of its kernels and that of the timestamp after it.
-//! [`StampCost::measure`] estimates the overhead with a graph of nothing but timestamps.
+//! The timestamps are written by kernels in a modified copy of the list. They add overhead: the
+//! span of a piece of work includes the start-up of its kernels and of the timestamp after it.
+//! [`StampCost::measure`] estimates the overhead with a graph that contains only timestamps.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,18 +14,18 @@ use device::{Device, DevicePtr, Stream};
 use crate::GraphError;
 use crate::capture::{Body, LaunchList, Work, capture};
 
-/// When a piece of work began and ended.
+/// Start and end of a piece of work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
     /// Index of the work in its list.
     pub work: usize,
-    /// Its name.
+    /// Name of the work.
     pub name: String,
-    /// The stream that ran it.
+    /// The stream that ran the work.
     pub stream: usize,
-    /// Nanoseconds from the very first timestamp to the one before it.
+    /// Nanoseconds from the first timestamp of the replay to the timestamp before this work.
     pub start_ns: u64,
-    /// Nanoseconds from the very first timestamp to the one after it.
+    /// Nanoseconds from the first timestamp of the replay to the timestamp after this work.
     pub end_ns: u64,
 }
 
@@ -40,8 +40,8 @@ pub struct Stamps {
 }
 
 impl Stamps {
-    /// `list` with a timestamp before and after each piece of work, on its stream. Work that waited
-    /// for this piece now waits for the timestamp after it.
+    /// Returns `list` with a timestamp before and after each piece of work, on the stream of the
+    /// work. Work that waited for a piece of work waits for the timestamp after it.
     ///
     /// # Errors
     /// Device errors.
@@ -61,7 +61,7 @@ impl Stamps {
                 let name = format!("stamp {side} {}", work.name);
                 Work { name, body: Body::Tasks(vec![stamp(to).into()]), stream: work.stream, waits }
             };
-            // Each piece of work has become three; the last of them is its end.
+            // Each piece of work has become three; the last one is the timestamp after it.
             stamped.push(stamp(0, work.waits.iter().map(|wait| 3 * wait + 2).collect()));
             stamped.push(Work { waits: vec![], ..work.clone() });
             stamped.push(stamp(1, vec![]));
@@ -109,15 +109,17 @@ fn download(
     Ok(words.iter().map(|word| u64::from_ne_bytes(*word)).collect())
 }
 
-/// The cost of timestamps and the resolution of their clock, from a graph of nothing but
-/// timestamps.
+/// The cost of timestamps and the resolution of their clock, measured with a graph that contains
+/// only timestamps.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StampCost {
-    /// Stamps in that graph.
+    /// Number of timestamps in the graph.
     pub stamps: usize,
-    /// Microseconds from the first to the last, divided among them.
+    /// Microseconds per timestamp: the time from the first to the last, divided by the number of
+    /// intervals.
     pub each_us: f64,
-    /// The smallest clock step observed, in nanoseconds; 0 if it never moved.
+    /// The smallest observed difference between distinct times, in nanoseconds; 0 if all times are
+    /// equal.
     pub step_ns: u64,
     /// Number of distinct times observed.
     pub distinct: usize,
@@ -148,7 +150,7 @@ impl StampCost {
         Ok(Self::of(&times?))
     }
 
-    /// From consecutive timestamps.
+    /// Evaluates consecutive timestamps.
     fn of(times: &[u64]) -> Self {
         let steps = times.windows(2).map(|pair| pair[1].saturating_sub(pair[0]));
         let whole = times[times.len() - 1].saturating_sub(times[0]);

@@ -1,5 +1,5 @@
-//! Steps that are timed, stamped or observed on the emulated CUDA driver: they compute the same as
-//! any other step, and their reports are complete.
+//! Timed, stamped and observed steps on the emulated CUDA driver: they compute the same results as
+//! normal steps, and their reports are complete.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::common::on_device::{captured, halves, pattern, prepared};
 
 const LEN: usize = 700;
 
-/// `sum` on a device, where the reference gives its first term back.
+/// Computes the sum on a device, but the CPU reference wrongly returns the first term.
 #[derive(Debug)]
 struct Wrong;
 
@@ -45,7 +45,7 @@ impl Op for Wrong {
     }
 }
 
-/// Nodes on two streams, one of them twice, and state that shows how often a step ran.
+/// Nodes on two streams, including one op twice with equal shapes, and state that counts the steps.
 fn program(wrong: bool) -> Program {
     let mut program = Program::new();
     program.set_part("model");
@@ -204,7 +204,7 @@ fn corrupted_kernel_is_found_by_name() {
     assert_eq!(wrong[0].node, "planted.wrong#1");
     let Verdict::Differs(reason) = &wrong[0].verdict else { panic!("{wrong:?}") };
     assert!(reason.contains("times what is allowed"), "{reason}");
-    // The same op at the same shapes is checked once.
+    // An op that occurs twice with equal shapes is checked once.
     assert_eq!(check.checked().len(), 4);
 
     let mut bounded = NodeCheck::new(Precision::Fp16, LEN as u64, |_| ());
@@ -220,7 +220,7 @@ fn corrupted_kernel_is_found_by_name() {
 
 #[test]
 fn device_fault_reports_its_node() {
-    // The inputs are loaded by the first kernel; the first node's kernel is the second.
+    // The first kernel loads the inputs; the second belongs to the first node.
     let mut run = Run::on(test_gpu::open("A100 PLANT=lost:2"), false);
     let mut check = NodeCheck::new(Precision::Fp16, u64::MAX, |_| ());
     let error = run.write().submit_watched(0, &mut check).expect_err("a fault").to_string();

@@ -1,4 +1,5 @@
-//! Reverse-mode differentiation: correct by finite differences, and no more nodes than needed.
+//! Reverse-mode differentiation: gradients agree with finite differences, and no unneeded nodes are
+//! added.
 
 use std::sync::Arc;
 
@@ -13,7 +14,8 @@ use crate::common::{Build, bound, state, tensor, vector};
 /// Length of the vectors.
 const LEN: usize = 3;
 
-/// A random program of toy ops whose losses all parameters reach, and the parameters.
+/// A random program of toy ops whose losses depend on all parameters; returns program, losses and
+/// parameters.
 fn random_program(seed: u32) -> (Program, Vec<TensorId>, Vec<TensorId>) {
     let mut rng = Rng::new(seed);
     let mut program = Program::new();
@@ -29,16 +31,16 @@ fn random_program(seed: u32) -> (Program, Vec<TensorId>, Vec<TensorId>) {
         unread.retain(|t| !inputs.contains(t));
         let outputs = program.add(Arc::new(op), &inputs, &[]).expect("one shape");
         for t in outputs {
-            // Halved, so that powers of powers stay near 1.
+            // Halve the value, so that repeated squares stay near 1.
             let half = program.node(Toy::Scale(0.5), [t]);
-            // One of the two outputs of `Cross` is sometimes left unread.
+            // Sometimes one of the two outputs of `Cross` remains unread.
             if !rng.one_in(4) || tensors.len() < 5 {
                 tensors.push(half);
                 unread.push(half);
             }
         }
     }
-    // A parameter whose readers all came to nothing would have no gradient.
+    // Read every parameter once more: a parameter on which no loss depends would have no gradient.
     for p in &params {
         if !unread.contains(p) {
             unread.push(*p);
@@ -73,12 +75,13 @@ fn gradients_equal_finite_differences() {
         worst = worst.max(worst_error(random_program(seed), seed));
     }
     println!("worst relative error {worst:.2e}");
-    // The difference's own error is eps^2 f'''/6 + 1e-7 |f| / eps, each 1e-5 to 1e-4 here, where f
-    // and its derivatives are near 1; measured worst 3.7e-5.
+    // The error of the finite difference is eps^2 f'''/6 + 1e-7 |f| / eps; both terms are 1e-5 to
+    // 1e-4, since f and its derivatives are near 1. Largest measured error: 3.7e-5.
     assert!(worst < 2e-4, "{worst:e}");
 }
 
-/// Largest difference of a directional derivative from the finite one, relative to 1 or the larger.
+/// Largest difference between a directional derivative and the finite difference, relative to the
+/// larger of both, at least 1.
 fn worst_error(
     (mut program, losses, params): (Program, Vec<TensorId>, Vec<TensorId>),
     seed: u32,
@@ -114,7 +117,7 @@ fn worst_error(
     worst
 }
 
-/// A program over state `w` of this length, and the input that is the gradient of each loss.
+/// A program with state `w` of length `len`, and the input `seed`, the gradient of each loss.
 fn start(len: usize) -> (Program, TensorId, TensorId) {
     let mut program = Program::new();
     let seed = program.input("seed", vector(1));
@@ -122,7 +125,7 @@ fn start(len: usize) -> (Program, TensorId, TensorId) {
     (program, seed, w)
 }
 
-/// Adds the backward pass of losses that all of `of` reach.
+/// Adds the backward pass of losses that depend on all tensors of `of`.
 fn gradients<const N: usize>(
     program: &mut Program,
     losses: &[TensorId],
@@ -133,7 +136,7 @@ fn gradients<const N: usize>(
     gradients.try_into().expect("one of each")
 }
 
-/// The values of a tensor at these values of `w`.
+/// The values of `tensor` for the given values of `w`.
 fn values_at(mut program: Program, w: &[f32], tensor: TensorId) -> Vec<f32> {
     program.keep("wanted", tensor);
     let mut state = state("w", w);
@@ -143,7 +146,7 @@ fn values_at(mut program: Program, w: &[f32], tensor: TensorId) -> Vec<f32> {
     executor.f32("wanted").expect("kept").to_vec()
 }
 
-/// Part, op and pass of the nodes after the first `from`.
+/// Part, op and pass of all nodes from position `from` on.
 fn nodes(program: &Program, from: usize) -> Vec<(&str, &str, Pass)> {
     program.nodes()[from..].iter().map(|n| (n.part.as_str(), n.op.name(), n.pass)).collect()
 }
@@ -153,7 +156,8 @@ fn count(program: &Program, name: &str) -> usize {
     nodes(program, 0).iter().filter(|(_, op, pass)| (*op, *pass) == backward).count()
 }
 
-/// Losses over `w`, and their gradient at values of it. It takes one sum, not one per pair.
+/// Losses of `w`, and their gradient for given values of `w`; all terms are added by a single sum,
+/// not pairwise.
 #[test]
 fn shared_parameter_gradients_accumulate() {
     type Losses = fn(&mut Program, TensorId) -> Vec<TensorId>;
@@ -167,7 +171,7 @@ fn shared_parameter_gradients_accumulate() {
             [0.5, 3.0],
             [7.0, 7.0],
         ),
-        // One node that reads it twice.
+        // One node reads `w` twice.
         (
             |program, w| {
                 let y = program.node(Toy::Mul, [w, w]);
@@ -195,7 +199,7 @@ fn shared_parameter_gradients_accumulate() {
             [0.5, 2.0],
             [1.0, 4.0],
         ),
-        // A loss counts as often as it is listed.
+        // A loss that is listed twice counts twice.
         (
             |program, w| {
                 let loss = program.node(Toy::Total, [w]);
@@ -273,7 +277,8 @@ fn unused_temporary_is_not_computed() {
     assert_eq!((count(&program, "mul"), count(&program, "spread")), (0, 1));
 }
 
-/// Part and pass are unchanged after a rejected backward pass, at its start or in its middle.
+/// Part and pass are unchanged after a backward pass that is rejected at its start or in its
+/// middle.
 #[test]
 fn rejected_backward_pass_leaves_program_usable() {
     let (mut program, seed, w) = start(2);
@@ -307,7 +312,7 @@ fn alias_chain_copies_nothing() {
     let forward = program.nodes().len();
     let [of_w, of_x] = gradients(&mut program, &[y], [w, x]);
     assert_eq!(of_w, seed, "the gradient of a sum's term is the sum's");
-    // `x` is a term four times: its gradient is the seed four times, added up once.
+    // `x` is a term four times: one node adds the seed four times.
     assert_eq!(program.nodes().len() - forward, 1);
     assert_eq!(values_at(program, &[1.0], of_x), [4.0]);
 }

@@ -1,5 +1,5 @@
-//! Gradients all-reduced in buckets: correct on every rank, in any order, and concurrent with the
-//! rest of the backward pass.
+//! Gradients all-reduced in buckets: correct on every rank, for any execution order, and concurrent
+//! with the rest of the backward pass.
 
 use std::sync::Arc;
 
@@ -19,12 +19,13 @@ use crate::common::on_device::{captured, launches, prepared, refusals_without_a_
 use crate::common::random::Rng;
 
 const ROWS: usize = 4;
-/// Columns of each layer: the length of its gradient.
+/// Number of columns of each layer, which is the length of its gradient.
 const WIDTHS: [usize; 9] = [3, 64, 81, 130, 8, 257, 1, 40, 12];
 const STEPS: usize = 3;
 
-/// A backward pass of one gradient per width, on the second stream, then the update's first node.
-/// With `buckets` the gradients are means over ranks before that.
+/// A backward pass with one gradient per width, on the second stream, then the first node of the
+/// update. With `buckets` (ranks and bucket bytes) the update reads the means of the gradients over
+/// ranks.
 fn program(buckets: Option<(usize, usize)>) -> (Program, Vec<TensorId>) {
     let mut p = Program::new();
     p.set_pass(Pass::Backward);
@@ -36,7 +37,7 @@ fn program(buckets: Option<(usize, usize)>) -> (Program, Vec<TensorId>) {
     let grads: Vec<TensorId> = WIDTHS.iter().enumerate().map(layer).collect();
     let mut sums = grads.clone();
     if let Some((ranks, bytes)) = buckets {
-        // In another order than that of the nodes.
+        // The order differs from that of the nodes.
         let shuffled: Vec<TensorId> = (0..grads.len()).map(|i| grads[i * 5 % 9]).collect();
         let means = all_reduce_buckets(&mut p, &shuffled, 1.0 / ranks as f32, bytes);
         for (i, mean) in means.expect("gradients").into_iter().enumerate() {
@@ -69,8 +70,8 @@ fn means(width: usize, step: usize, ranks: usize, factor: f32) -> Vec<f64> {
     means
 }
 
-/// The kept tensors after each step of a captured graph on one rank: all sums, then the finite
-/// flag.
+/// Runs a captured graph on one rank; returns the kept tensors after each step: all sums, then the
+/// finite flag.
 fn run(device: CudaDevice, program: Program, factor: f32) -> Vec<(Vec<f32>, i32)> {
     let rank = device.ranks().rank;
     let programs = vec![prepared(&device, Arc::new(program))];
@@ -94,7 +95,7 @@ fn run(device: CudaDevice, program: Program, factor: f32) -> Vec<(Vec<f32>, i32)
     (0..STEPS).map(step).collect()
 }
 
-/// All ranks, each in its own thread; results must be bit-identical on every rank.
+/// Runs all ranks, each in its own thread; the results must be bit-identical on all ranks.
 fn run_group(seed: u32, ranks: usize, bytes: usize, factor: f32) -> Vec<(Vec<f32>, i32)> {
     let results: Vec<_> = std::thread::scope(|scope| {
         let devices = test_gpu::group(&format!("A100 SEED={seed}"), ranks).into_iter();
@@ -122,7 +123,7 @@ fn every_rank_gets_gradient_mean() {
                 WIDTHS.iter().flat_map(|width| means(*width, step, ranks, 1.0)).collect();
             assert_eq!(sums.len(), want.len());
             for (got, want) in sums.iter().zip(&want) {
-                // Each rank rounds its share to fp16, and the sum is rounded once more.
+                // Each rank rounds its gradient to fp16, and the sum is rounded again.
                 let allowed = want / 1024.0 * 1.001 + 1e-6;
                 assert!((f64::from(*got) - want).abs() <= allowed, "{ranks}: {got}, {want}");
             }
@@ -134,7 +135,7 @@ fn every_rank_gets_gradient_mean() {
     }
 }
 
-/// One rank's gradient is beyond fp16: all ranks see that the step must be skipped.
+/// A gradient of one rank overflows fp16: all ranks detect that the step must be skipped.
 #[test]
 fn overflow_reaches_every_rank() {
     for (_, finite) in run_group(1, 2, 300, 60_000.0) {
@@ -176,7 +177,7 @@ fn bucket_all_reduce_overlaps_backward() {
     }
 }
 
-/// The other nodes run as they would without ranks.
+/// The remaining nodes run on the same streams as without ranks.
 #[test]
 fn buckets_do_not_change_other_streams() {
     let streams = |buckets| -> Vec<(String, usize, Vec<usize>)> {
@@ -198,7 +199,7 @@ fn buckets_do_not_change_other_streams() {
     );
 }
 
-/// Without one of the waits of a bucket, or of the update for a bucket, the capture fails.
+/// The capture fails if one of the waits of a bucket, or of the update for a bucket, is removed.
 #[test]
 fn missing_bucket_wait_is_rejected() {
     let device = test_gpu::open("A100");

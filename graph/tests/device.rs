@@ -21,7 +21,7 @@ use crate::common::{Build, bound};
 
 const LEN: usize = 3000;
 
-/// `a`, `b` -> several gradients of ReLUs, some of them on the second stream.
+/// Several ReLU gradients computed from inputs `a` and `b`, some of them on the second stream.
 fn program() -> Arc<Program> {
     let mut program = Program::new();
     let halves = TensorDesc::new(Role::Gradient, &[LEN]);
@@ -46,7 +46,7 @@ fn executor(device: &Arc<CudaDevice>, programs: usize) -> DeviceExecutor {
     captured(device.clone(), prepared, &StateSet::new(), &[]).expect("a capture").1
 }
 
-/// Submits a step with the inputs of these seeds.
+/// Submits a step with the inputs generated from `seeds`.
 fn submit(executor: &mut DeviceExecutor, which: usize, seeds: [u32; 2]) {
     for (name, seed) in ["a", "b"].into_iter().zip(seeds) {
         executor.write_input(which, name, &halves(&values(seed))).expect("an input");
@@ -54,7 +54,7 @@ fn submit(executor: &mut DeviceExecutor, which: usize, seeds: [u32; 2]) {
     executor.submit(which).expect("a launch");
 }
 
-/// The CPU executor, and its results for the inputs of these seeds.
+/// The CPU executor of the same program, for the expected results.
 fn cpu() -> CpuExecutor {
     bound(&program(), &StateSet::new())
 }
@@ -101,8 +101,8 @@ fn steps_in_flight_keep_separate_inputs() {
     }
 }
 
-/// A batch is copied from the caller's pinned memory to the device without a host copy in between,
-/// and the caller may reuse the memory when the step is done, not before.
+/// A batch is copied directly from the caller's pinned memory to the device, without a host copy;
+/// the caller may reuse the memory only when the step is done.
 #[test]
 fn inputs_are_copied_from_callers_pinned_memory() {
     let device = Arc::new(test_gpu::open("A100 SCHEDULE=late"));
@@ -154,12 +154,13 @@ fn hundred_steps_leak_nothing() {
     assert_eq!(handles(&device), (stream + 1, event + 1), "numbers of handles are consecutive");
     drop(executor);
     assert_eq!(free(&device), all, "pinned memory counts too");
-    // Two from this test, and the stream that the device queries for errors.
+    // Two streams of this test, and the stream that the device queries for errors.
     let kept = Alive { graphs: 0, streams: 3, events: 2 };
     assert_eq!(gpu.alive(), kept, "those of the capture too");
 }
 
-/// Graph and stream are released while a replay is in flight: it ends, and nothing else uses them.
+/// Graph and stream are released while a replay is in flight: the replay completes, and no other
+/// work uses them.
 #[test]
 fn dropped_executor_finishes_its_work() {
     let device = Arc::new(test_gpu::open("A100 SEED=3"));
@@ -181,7 +182,7 @@ fn dropped_executor_finishes_its_work() {
     assert!(catch_unwind(again).is_err(), "both are gone");
 }
 
-/// `relu_mask` that writes past its output.
+/// A `relu_mask` that writes past the end of its output.
 #[derive(Debug)]
 struct TooLong;
 
@@ -205,7 +206,7 @@ impl kernels::Op for TooLong {
     }
 }
 
-/// A kernel that fails ends in the same error at every later query, without a panic or a wait.
+/// After a kernel has failed, every query returns the same error, without a panic or a wait.
 #[test]
 fn step_fault_is_reported_by_next_step() {
     let mut program = Program::new();
@@ -230,10 +231,10 @@ fn step_fault_is_reported_by_next_step() {
     let reasons = errors.iter().map(|e| e.split_once(": ").map(|(_, reason)| reason));
     let reasons: BTreeSet<_> = reasons.collect();
     assert_eq!(reasons.len(), 1, "{errors:?}");
-    assert!(errors[0].contains("relu_mask_f16") && errors[0].contains("behind one of"));
+    assert!(errors[0].contains("relu_mask_f16") && errors[0].contains("past the end of one of"));
 }
 
-/// Many tensors go through one buffer, and large ones in several pieces.
+/// Many small tensors share one copy, and large tensors are copied in several pieces.
 #[test]
 fn state_upload_uses_few_large_copies() {
     let mut program = Program::new();
@@ -259,7 +260,8 @@ fn state_upload_uses_few_large_copies() {
     assert!(device.memory().expect("memory").free > free + (108 << 20));
 }
 
-/// The schedule has the waits; without them the device finds two launches that race.
+/// With the schedule's waits the capture succeeds; without a wait the device reports two launches
+/// that race.
 #[test]
 fn missing_wait_is_found_at_capture() {
     let device = test_gpu::open("A100");

@@ -1,5 +1,5 @@
-//! Random programs of real ops on the emulated CUDA driver: streams in adversarial order give the
-//! CPU's results, and a plan or schedule with one error is detected.
+//! Random programs of real ops on the emulated CUDA driver: results in adversarial stream order
+//! equal those of the CPU, and an error in a plan or schedule is detected.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::common::on_device::{captured, halves, pattern, refusals_without_a_wai
 use crate::common::random::{Rng, streams};
 use crate::common::{Build, bound};
 
-/// `[N, H, W, C]` of every map; maps of half the extents are inputs of the upsampling.
+/// `[N, H, W, C]` of the full-size maps; maps of half the extents are inputs of the upsampling.
 const FULL: [usize; 4] = [1, 6, 8, 8];
 const HALF: [usize; 4] = [1, 3, 4, 8];
 const RING: [usize; 2] = [4, 3];
@@ -36,7 +36,8 @@ fn map(shape: &[usize]) -> TensorDesc {
 }
 
 /// A program of about `nodes` real ops over maps of two sizes; some values are kept, and the last
-/// two nodes write state. With `sums`, it has all-reduces; on a single rank these copy.
+/// two nodes update state. With `sums` it contains all-reduces, which only copy, since there is one
+/// rank.
 fn program(seed: u32, nodes: usize, sums: bool) -> Program {
     let mut rng = Rng::new(seed);
     let mut p = Program::new();
@@ -102,7 +103,7 @@ fn inputs(step: u32) -> [(&'static str, Vec<f32>); 3] {
 fn prepared(seed: u32, nodes: usize, count: usize) -> Prepared {
     let program = program(seed, nodes, count > 2);
     let mut streams = streams(seed, &program, count);
-    // All-reduces must have an order: they share a stream.
+    // All-reduces must be ordered, so they share a stream.
     for (stream, node) in streams.iter_mut().zip(program.nodes()) {
         *stream = if node.op.traits().communicates { count - 1 } else { *stream };
     }
@@ -110,7 +111,7 @@ fn prepared(seed: u32, nodes: usize, count: usize) -> Prepared {
     Prepared::with_schedule(Arc::new(program), schedule, Target::Gpu(Gpu::a100()))
 }
 
-/// The CPU's kept tensors and state after each of `steps` steps.
+/// The kept tensors and the state on the CPU after each of `steps` steps.
 fn on_cpu(program: &Program, steps: u32) -> Vec<(Vec<Vec<f32>>, StateSet)> {
     let mut state = state();
     let mut cpu = bound(program, &state);
@@ -154,7 +155,7 @@ fn random_programs_on_random_streams_match_cpu() {
                     executor.write_input(0, name, &halves(&values)).expect("an input");
                 }
                 executor.submit(0).expect("a launch");
-                // Some steps are read back, the others run back to back.
+                // Read back only some steps, so that the remaining steps run back to back.
                 if step % 2 == 1 {
                     for (name, want) in maps(&program).iter().zip(kept) {
                         let got = executor.read(0, name).expect("kept");
@@ -171,7 +172,7 @@ fn random_programs_on_random_streams_match_cpu() {
     assert!(waits > 100 && third > 15, "only {waits} waits, {third} with a third stream");
 }
 
-/// Three streams: the step counter increments when all of them are done, not only one.
+/// With three streams, the step counter increments only when all of them are done.
 #[test]
 fn completed_step_is_done_on_every_stream() {
     let mut program = Program::new();
@@ -203,7 +204,7 @@ fn completed_step_is_done_on_every_stream() {
     }
 }
 
-/// Memory of one program, laid out by the test, with one value moved if asked to.
+/// The memory of one program, laid out by the test, which can move a value to a wrong offset.
 struct Bench {
     device: CudaDevice,
     stream: Stream,
@@ -234,7 +235,8 @@ impl Bench {
         Self { device, stream, arena, inputs, states }
     }
 
-    /// The program's launches with `moved` at another offset than planned.
+    /// The program's launches; the value in `moved`, if any, has the given offset instead of the
+    /// planned one.
     fn launches(&self, prepared: &Prepared, moved: Option<(TensorId, usize)>) -> LaunchList {
         let (program, plan) = (&prepared.program, &prepared.plan);
         let address = |id: &TensorId| -> DevicePtr {
@@ -289,7 +291,8 @@ impl Bench {
     }
 }
 
-/// Every wait of a schedule is needed: without it two launches race, and the capture reports them.
+/// Every wait of a schedule is needed: if one is removed, two launches race, and the capture
+/// reports this.
 #[test]
 fn every_dropped_wait_is_found() {
     let mut dropped = 0;
@@ -304,8 +307,9 @@ fn every_dropped_wait_is_found() {
     assert!(dropped > 60, "only {dropped} waits");
 }
 
-/// A value moved onto another that is live at the same time: the capture fails, or a result is
-/// wrong. Not in all cases: a ReLU mask can hide what was lost, and two values can be equal.
+/// If a value is moved onto a different value that is live at the same time, the capture fails or a
+/// result is wrong, with rare exceptions: a ReLU mask can hide the overwritten values, or both
+/// values can be equal.
 #[test]
 fn overlapping_block_is_found() {
     let (mut tried, mut caught) = (0, 0);
@@ -319,7 +323,7 @@ fn overlapping_block_is_found() {
             if prepared.program.kept().contains(&tensor) {
                 continue;
             }
-            // The first block that it may not share with, and that no launch could use in place of
+            // The first block that conflicts with this block and that no launch uses together with
             // it.
             let beside = |b: &&graph::plan::Block| {
                 let apart = !shares_a_launch(&prepared.program, a.owner, b.owner);
@@ -335,7 +339,7 @@ fn overlapping_block_is_found() {
     assert!(tried > 90 && 100 * caught >= 85 * tried, "{caught} of {tried} caught");
 }
 
-/// True if one node reads or writes both: ops are allowed to work in place.
+/// True if one node uses both tensors: ops may work in place.
 fn shares_a_launch(program: &Program, a: Owner, b: Owner) -> bool {
     let (Owner::Tensor(a), Owner::Tensor(b)) = (a, b) else { return false };
     assert!(program.tensors()[a.index()].kind == TensorKind::Value);

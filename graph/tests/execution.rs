@@ -1,4 +1,4 @@
-//! The CPU executor against an interpreter in which nothing shares memory.
+//! Compares the CPU executor with an interpreter in which no tensors share memory.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -24,7 +24,7 @@ fn fed(mut executor: CpuExecutor, sample: &Sample) -> CpuExecutor {
     executor
 }
 
-/// Bits of all kept values, in order.
+/// The bits of all kept values, in order.
 fn kept_bits(executor: &CpuExecutor) -> Vec<Vec<u32>> {
     let names = executor.program().kept_names();
     let values = names.iter().map(|(name, _)| executor.f32(name).expect("kept"));
@@ -68,7 +68,8 @@ fn results_do_not_depend_on_arena_contents() {
     }
 }
 
-/// Programs that share one arena in turn give the same results as each in a separate arena.
+/// Programs that use a shared arena one after another give the same results as with separate
+/// arenas.
 #[test]
 fn programs_sharing_an_arena_do_not_interfere() {
     for seed in 0..40 {
@@ -203,8 +204,8 @@ fn input_sharing_a_node_name_is_found() {
     assert!(executor.inputs_mut(["part.mix"]).is_ok());
 }
 
-/// A launch costs well under 5 microseconds, which would be noticeable in a step of a thousand
-/// nodes. The fastest of many runs counts: the machine may be busy.
+/// A launch costs less than 5 microseconds; more would be noticeable in a step of a thousand nodes.
+/// The fastest of many runs is used, since the machine may be busy.
 #[test]
 fn launch_overhead_is_not_measurable() {
     const NODES: usize = 1000;

@@ -31,7 +31,7 @@ impl Net {
         Self::of([3, 6, 5, 4])
     }
 
-    /// On maps of this shape.
+    /// A net whose input map has this shape.
     fn of(shape: [usize; 4]) -> Self {
         let mut program = Program::new();
         program.set_part("net");
@@ -42,7 +42,7 @@ impl Net {
         self.program.input("x", TensorDesc::new(Role::Activation, &self.shape))
     }
 
-    /// The inputs of a convolution of `x` with new filters.
+    /// Inputs for a convolution of `x` with new filters.
     fn reads(&mut self, x: TensorId, kernel: usize) -> Conv2dInputs<TensorId> {
         let name = format!("w{}", self.weights.len());
         let filters = [self.shape[3], kernel, kernel, self.shape[3]];
@@ -51,7 +51,7 @@ impl Net {
         Conv2dInputs { x, w, scale: None, bias: None, residual: None, count: None }
     }
 
-    /// The same with a frozen norm.
+    /// Inputs for a convolution with new filters and a frozen norm.
     fn frozen(&mut self, x: TensorId, kernel: usize) -> Conv2dInputs<TensorId> {
         let inputs = self.reads(x, kernel);
         let [scale, bias] = ["scale", "bias"].map(|name| {
@@ -70,7 +70,7 @@ impl Net {
         self.program.node(op.reading(&inputs), inputs)
     }
 
-    /// The step with the gradients of all weights, plain and fused.
+    /// The step with the gradients of all weights, as an unfused and a fused program.
     fn into_programs(mut self, loss: TensorId) -> [Program; 2] {
         let loss = self.program.node(Toy::Total, [loss]);
         let seed = self.program.input("seed", TensorDesc::new(Role::Scalar, &[1]));
@@ -90,12 +90,12 @@ fn count(program: &Program, op: &str) -> usize {
     program.nodes().iter().filter(|node| node.op.name() == op).count()
 }
 
-/// Nodes of an op, before a fusion and after it.
+/// Number of nodes of an op, before and after the fusion.
 fn counts(programs: &[Program; 2], op: &str) -> [usize; 2] {
     programs.each_ref().map(|program| count(program, op))
 }
 
-/// All kept tensors, after a run on the same values.
+/// Runs the program on fixed values, and returns all kept tensors.
 fn results(program: &Program) -> Vec<(String, HostTensor)> {
     let mut state = StateSet::new();
     for (i, (_, tensor)) in program.states().enumerate() {
@@ -116,7 +116,7 @@ fn results(program: &Program) -> Vec<(String, HostTensor)> {
     kept.iter().map(|(name, _)| (name.to_string(), run.read(name).expect("kept"))).collect()
 }
 
-/// The fused program gives the results of the plain one, up to the order of sums.
+/// Both programs give equal results, except for rounding due to the order of sums.
 fn assert_same([plain, fused]: &[Program; 2]) {
     let [plain, fused] = [plain, fused].map(results);
     assert_eq!(plain.len(), fused.len());
@@ -128,8 +128,8 @@ fn assert_same([plain, fused]: &[Program; 2]) {
     }
 }
 
-/// A residual block: the masked gradient is also the residual's gradient, and one GEMM adds it to
-/// its own, and masks both by the block's input.
+/// A residual block: the masked gradient is also the residual's gradient; one GEMM adds it to its
+/// own result, and masks the sum by the block's input.
 #[test]
 fn residual_block_fuses_sum_and_relu_mask() {
     let mut net = Net::new();
@@ -184,16 +184,17 @@ fn tensor_with_another_reader_is_not_fused() {
     assert_same(&[before, kept]);
 }
 
-/// A GEMM that leaves rows past its count empty cannot add a gradient that has data there.
+/// A GEMM that does not compute rows past its count cannot add a gradient with data in these rows.
 #[test]
 fn rows_past_count_are_kept() {
-    // Flags: the first and second GEMM have a count of rows; then the sums that are left.
+    // Per case: whether the first and second GEMM have a count of rows, and the number of sums that
+    // remain.
     for (counted, left) in [([true, true], 0), ([true, false], 0), ([false, true], 1)] {
         let mut net = Net::new();
         let x = net.x();
         let rows = net.program.input("rows", TensorDesc::new(Role::Index, &[1]));
         let y = net.conv(x, 3, true);
-        // Backward runs from last to first: the uncounted GEMM comes second, and adds.
+        // The backward pass visits nodes in reverse order, so the second GEMM is built first.
         let [second, first] = [counted[1], counted[0]].map(|is_counted| {
             let inputs = Conv2dInputs { count: is_counted.then_some(rows), ..net.reads(y, 3) };
             net.apply(Conv2d::new(1, 1), inputs)
@@ -205,7 +206,7 @@ fn rows_past_count_are_kept() {
     }
 }
 
-/// One node scales the weights that two gradients read, and nothing changes.
+/// One node scales the weights that two gradients read; the results do not change.
 #[test]
 fn weights_are_scaled_once_per_step() {
     let mut net = Net::new();
@@ -228,7 +229,8 @@ fn weights_are_scaled_once_per_step() {
     assert_same(&[plain, fused]);
 }
 
-/// A convolution adds an upsampled map, and the gradient of that map adds its other gradient.
+/// A convolution adds an upsampled map; in the backward pass, the op that computes this map's
+/// gradient adds the map's second gradient.
 #[test]
 fn upsampled_map_fuses_sum() {
     let mut net = Net::new();
@@ -237,7 +239,7 @@ fn upsampled_map_fuses_sum() {
     let large = net.program.input("large", TensorDesc::new(Role::Activation, &[3, 11, 10, 4]));
     let lateral = net.conv(large, 1, false);
     let merged = net.program.node(UpsampleAdd, [lateral, small]);
-    // After the addition, so that its gradient comes first, as in a pyramid.
+    // Added after the upsampling, so that its gradient is computed first, as in a feature pyramid.
     let own = net.conv(small, 3, false);
     let ends = [own, merged].map(|map| net.program.node(Toy::Total, [map]));
     let loss = net.program.node(Toy::Add, ends);
@@ -280,8 +282,8 @@ fn last_bottleneck_conv_computes_projection() {
     assert_eq!(projected(1, false, true), 0);
 }
 
-/// The activations of a residual block mask as sign bits, with and without unused images,
-/// bit-identically; maps of other sizes mask by themselves.
+/// Gradients in a residual block are masked by sign bits, bit-identically, with and without unused
+/// images; maps whose shape sign bits do not support are the mask themselves.
 #[test]
 fn relu_gradient_uses_stored_signs() {
     let signs_of = |shape: [usize; 4], counted: bool| {
@@ -302,12 +304,14 @@ fn relu_gradient_uses_stored_signs() {
         fused.nodes().iter().filter(|node| node.outputs.len() == 2).count()
     };
     assert_eq!(signs_of([2, 3, 2, 64], false), 2);
-    // The gradients of `first` are summed, and no GEMM may add that sum past the count.
+    // The gradients of `first` are summed; no GEMM may add this sum, because of rows past the
+    // count.
     assert_eq!(signs_of([4, 3, 1, 64], true), 1);
     assert_eq!((signs_of([1, 3, 2, 64], false), signs_of([2, 3, 2, 4], false)), (0, 0));
 }
 
-/// A convolution and a linear layer whose weights and biases are trained; some rows are not used.
+/// A convolution and a linear layer with trained weights and biases; with `count`, some rows are
+/// unused.
 fn biased(count: bool) -> [Program; 2] {
     let mut program = Program::new();
     program.set_part("net");
@@ -335,7 +339,7 @@ fn biased(count: bool) -> [Program; 2] {
     [program, fused]
 }
 
-/// Weight gradients also sum bias gradients, with and without a count of rows in use.
+/// The weight gradient op also computes the bias gradient, with and without a count of rows.
 #[test]
 fn weight_gradient_also_sums_bias_gradient() {
     for counted in [false, true] {
@@ -346,7 +350,8 @@ fn weight_gradient_also_sums_bias_gradient() {
     }
 }
 
-/// A bias gradient stays if no weight gradient reads its input, or if their counts differ.
+/// A bias gradient remains a separate node if no weight gradient reads its input, or if their
+/// counts differ.
 #[test]
 fn bias_sum_over_other_rows_is_not_fused() {
     let [mut program, _] = biased(false);
@@ -362,7 +367,7 @@ fn bias_sum_over_other_rows_is_not_fused() {
     assert!(plain == results(&program), "other values");
 }
 
-/// Two copies of inputs that are summed, with or without another term.
+/// Two nodes that copy inputs, and the sum of the copies, with or without a third term.
 fn copies(third: bool, kept: bool) -> Program {
     let mut program = Program::new();
     program.set_part("net");
@@ -378,7 +383,7 @@ fn copies(third: bool, kept: bool) -> Program {
     program
 }
 
-/// Joins the copies, into a sum of what they copy.
+/// Joins the copies into one node that sums their inputs.
 fn join_copies(program: &mut Program) {
     let is_copy = |op: &OpRef| op.name() == "scale";
     join_gradients(program, is_copy, |ops| {
@@ -386,7 +391,7 @@ fn join_copies(program: &mut Program) {
     });
 }
 
-/// Nodes that are terms of a sum become one node, which replaces the sum or those of its terms.
+/// Nodes whose outputs are terms of a sum become one node, which replaces the sum or these terms.
 #[test]
 fn gradients_with_common_sum_are_joined() {
     for (third, sums) in [(false, 1), (true, 2)] {
@@ -398,7 +403,7 @@ fn gradients_with_common_sum_are_joined() {
     }
 }
 
-/// They stay apart where anything else needs one of their outputs.
+/// Nodes are not joined if one of their outputs has an additional reader.
 #[test]
 fn gradients_with_another_reader_are_not_joined() {
     let mut program = copies(false, true);

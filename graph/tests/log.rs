@@ -54,13 +54,14 @@ impl Subscriber for Lines {
 }
 
 /// The log of planning and capturing one ReLU mask on `device`, and the result of the capture.
-/// Serialized: interest in an event is cached per process, not per subscriber.
+/// Tests that call this are serialized, because tracing caches interest in an event per process,
+/// not per subscriber.
 fn log_of(device: CudaDevice) -> (Vec<String>, Result<(), GraphError>) {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let lines = Lines::default();
     let ended = tracing::subscriber::with_default(lines.clone(), || {
-        // Other tests may just have registered an event without a subscriber.
+        // A concurrent test may have registered an event while there was no subscriber.
         tracing::callsite::rebuild_interest_cache();
         let mut program = Program::new();
         let x = program.input("x", TensorDesc::new(Role::Gradient, &[64]));

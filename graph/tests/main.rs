@@ -1,4 +1,4 @@
-//! Tests of the passes over a Program and of its execution, on toy ops.
+//! Tests of the passes over a Program and of its execution, with toy ops.
 
 mod anatomy;
 mod autodiff;

@@ -8,7 +8,7 @@ use crate::common::mix::Mix;
 use crate::common::random::{sample, streams};
 use crate::common::{Build, on_one_stream, on_streams, vector};
 
-/// Programs a property is tried on; each differs in everything but its number of nodes.
+/// Number of random programs on which each property is tested.
 const PROGRAMS: u32 = 300;
 
 #[test]
@@ -30,7 +30,7 @@ fn overlapping_blocks_are_ordered_in_every_schedule() {
     assert!(shared as u32 > PROGRAMS / 2, "only {shared} plans share memory: nothing was tested");
 }
 
-/// A plan for one stream is not safe on several: the waits decide, not the order of launches.
+/// A plan made for one stream is invalid on several streams, where only the waits order launches.
 #[test]
 fn checker_rejects_plan_made_for_fewer_streams() {
     let mut caught = 0;
@@ -63,8 +63,8 @@ fn arena_size_is_close_to_lower_bound() {
     assert!(mean <= 1.02, "mean {mean:.3}");
 }
 
-/// The peak, counted again from the program: bytes of all values and scratch memory in use at a
-/// launch, from first to last user.
+/// Computes the peak independently, from the program: bytes of all values and scratch memory that
+/// are alive at a launch.
 #[test]
 fn lower_bound_counts_live_tensors() {
     for seed in 0..50 {
@@ -83,7 +83,7 @@ fn lower_bound_counts_live_tensors() {
     }
 }
 
-/// A chain alternates between two buffers; a kept tensor shares with nothing that comes later.
+/// A chain alternates between two buffers; a kept tensor shares no memory with later tensors.
 #[test]
 fn chain_needs_two_buffers_and_one_per_kept_tensor() {
     for (keeps, buffers) in [(false, 2), (true, 3)] {

@@ -1,4 +1,4 @@
-//! Building programs: names and errors; dead nodes; cost and text.
+//! Building programs: names, errors, dead nodes, cost and text.
 
 use std::sync::Arc;
 
@@ -145,7 +145,7 @@ fn pruning_random_program_leaves_only_ancestors() {
     assert!(dropped > 100, "only {dropped} nodes were dead: nothing was tested");
 }
 
-/// `loss = sum(w x)`, its gradient, and a step of descent.
+/// `loss = sum(w x)`, its gradient, and a step of gradient descent.
 fn small_step() -> Program {
     let mut program = Program::new();
     let seed = program.input("seed", vector(1));
@@ -173,7 +173,7 @@ fn small_step_text_matches_record() {
 #[test]
 fn cost_is_summed_by_part_and_pass() {
     let on_gpu = part_costs(&small_step(), &Target::Gpu(Gpu::a100()));
-    // All are fp16 there but the loss.
+    // On a GPU all tensors except the loss are fp16.
     let bytes: Vec<_> = on_gpu.iter().map(|c| c.cost.bytes).collect();
     assert_eq!(bytes, [12, 8, 6, 12, 4]);
     let costs = part_costs(&small_step(), &Target::Cpu);

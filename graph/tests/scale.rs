@@ -1,4 +1,4 @@
-//! Programs as large as a real step must be planned while the user waits.
+//! Programs as large as an actual training step must be planned quickly.
 
 use std::time::Instant;
 
@@ -11,8 +11,8 @@ use crate::common::{Build, on_streams, vector};
 /// Planning a step of this many nodes must take less than a second.
 const NODES: usize = 2000;
 
-/// A deep net and its backward pass: every activation lives until its gradient is computed, the
-/// hardest case of a training step for the planner. Lengths differ, as maps' do.
+/// A deep net and its backward pass: every activation stays alive until its gradient is computed,
+/// which is the hardest case for the planner. Tensor lengths vary like those of feature maps.
 fn training_like() -> Program {
     let mut program = Program::new();
     let seed = program.input("seed", vector(1));

@@ -1,4 +1,5 @@
-//! The schedule: state is updated once, after all its readers, and streams wait for what they read.
+//! The schedule: state is updated once, after all its readers, and streams wait for the tensors
+//! that they read.
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use graph::{GraphError, Program, Schedule, TensorId};
 use crate::common::mix::Mix;
 use crate::common::{Build, vector};
 
-/// Adds a node in `part`, and the update that it is if it names state.
+/// Adds a node in `part`; it updates the state in `updates`, if any.
 fn add(program: &mut Program, part: &str, inputs: &[TensorId], updates: &[TensorId]) {
     program.set_part(part);
     program.add(Arc::new(Mix::of(&[1])), inputs, updates).expect("mix takes any f32");

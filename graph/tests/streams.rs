@@ -1,4 +1,4 @@
-//! Streams that run in any order that the waits allow: the planned offsets must hold in all.
+//! The planned offsets must be valid in every order of streams that the waits allow.
 
 use graph::Schedule;
 
@@ -24,7 +24,7 @@ fn every_allowed_order_matches_naive_result() {
     }
 }
 
-/// Test of the test: offsets planned for one stream are invalid on four.
+/// Checks the test method itself: offsets planned for one stream are found to be invalid on four.
 #[test]
 fn adversarial_order_exposes_plan_for_fewer_streams() {
     let mut found = 0;
@@ -42,7 +42,7 @@ fn adversarial_order_exposes_plan_for_fewer_streams() {
     assert!(found > 30, "found {found} of 40");
 }
 
-/// `happens_before` against the closure of the direct edges.
+/// Compares `happens_before` with the transitive closure of the direct edges.
 #[test]
 fn happens_before_follows_streams_and_waits() {
     for seed in 0..100 {

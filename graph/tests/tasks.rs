@@ -1,4 +1,4 @@
-//! Nodes that are not kernels: a copy, and an all-reduce over a group, in captured steps.
+//! Nodes whose tasks are not kernels, in captured steps: a copy, and an all-reduce over a group.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::common::on_device::{captured, halves, prepared};
 
 const LEN: usize = 300;
 
-/// `y = sum over ranks of x`: a copy to scratch memory, then an all-reduce from there.
+/// `y = sum over ranks of x`: a copy to scratch memory, then an all-reduce of the copy into `y`.
 #[derive(Debug)]
 struct AllReduceOp;
 
@@ -89,7 +89,7 @@ fn run(device: CudaDevice) -> Vec<f32> {
     seen
 }
 
-/// All ranks, each in its own thread.
+/// Runs all ranks, each in its own thread.
 fn run_group(gpu: &str, count: usize) -> Vec<Vec<f32>> {
     std::thread::scope(|scope| {
         let ranks = test_gpu::group(gpu, count).into_iter();
@@ -119,7 +119,7 @@ fn single_device_is_a_group_of_one() {
     assert_eq!(run_group("A100", 1), [alone]);
 }
 
-/// If ranks pass different lengths, all of them get the error, and none hangs.
+/// If ranks pass different lengths, all ranks get the error, and no rank hangs.
 #[test]
 fn mismatched_all_reduce_lengths_fail_on_every_rank() {
     let faults: Vec<_> = std::thread::scope(|scope| {
@@ -131,8 +131,8 @@ fn mismatched_all_reduce_lengths_fail_on_every_rank() {
                     let stream = device.stream().expect("a stream");
                     let sum = AllReduce { to, from, len: 4 + rank, dtype: device::DType::F32 };
                     device.all_reduce(stream, &sum).expect("it is given");
-                    // NCCL's error is returned to a caller that polls, as the host does between
-                    // steps.
+                    // NCCL's error is returned when the caller polls the device, as the host does
+                    // between steps.
                     std::iter::repeat_with(|| device.idle()).find_map(Result::err)
                 })
             })
@@ -146,7 +146,7 @@ fn mismatched_all_reduce_lengths_fail_on_every_rank() {
     }
 }
 
-/// Two all-reduces without an order between them could run in different orders on different ranks.
+/// Two unordered all-reduces could run in different orders on different ranks.
 #[test]
 fn unordered_all_reduces_are_rejected() {
     let device = test_gpu::group("A100", 1).remove(0);
@@ -163,5 +163,5 @@ fn unordered_all_reduces_are_rejected() {
     device.record(join, second).expect("an event");
     device.wait(first, join).expect("a wait");
     let refused = device.end_capture(first).expect_err("no order").to_string();
-    assert!(refused.contains("have no order"), "{refused}");
+    assert!(refused.contains("are unordered"), "{refused}");
 }

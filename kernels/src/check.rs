@@ -1,6 +1,6 @@
 //! Checks of an op's tensors and parameters against its contract, with one-line errors.
 //!
-//! For computed shapes, and for ops without a [`Contract`](crate::contract::Contract).
+//! Used for computed shapes, and for ops without a [`Contract`](crate::contract::Contract).
 
 use crate::{DType, OpError, TensorDesc};
 
@@ -110,7 +110,7 @@ pub fn integers(
     dtype(op, tensor, desc, DType::I32)
 }
 
-/// `desc` has `len` elements, in any shape: a list that may still be split by image.
+/// `desc` has `len` elements in any shape: a list that may have a separate dimension for images.
 pub(crate) fn len(
     op: &'static str,
     tensor: &'static str,
@@ -120,7 +120,7 @@ pub(crate) fn len(
     if desc.len() == len {
         return Ok(());
     }
-    Err(shape_error(op, tensor, desc, format!("of {len} elements in all")))
+    Err(shape_error(op, tensor, desc, format!("with {len} elements in total")))
 }
 
 /// `desc` holds f32 with as many dimensions as `expected`, such as `[N, H, W, C]`.

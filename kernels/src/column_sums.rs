@@ -1,12 +1,13 @@
-//! CUDA launches of sums over the rows of a matrix: of chunks of rows, then of the chunks' sums.
+//! CUDA launches that sum over the rows of a matrix: first within chunks of rows, then over the
+//! chunks' sums.
 
 use device::{Arg, Buffer, Launch};
 
 /// Column vectors per block; as in `vector.cuh`.
 const TILE: usize = 32;
-/// Minimum rows per chunk: below, the second pass reads as much as the first.
+/// Minimum rows per chunk: with much fewer, the second pass would read as much as the first.
 const MIN_CHUNK: usize = 64;
-/// Maximum number of chunks: they fill the largest device, and the second pass stays short.
+/// Maximum number of chunks, which fills the largest GPU and keeps the second pass short.
 const MAX_CHUNKS: usize = 512;
 
 /// The division of a matrix into chunks of rows.
@@ -23,7 +24,7 @@ impl Chunks {
         Self { rows, width, chunk: rows.div_ceil(MAX_CHUNKS).max(MIN_CHUNK) }
     }
 
-    /// A matrix whose rows are sums of chunks already.
+    /// A matrix whose rows are the sums of chunks.
     pub(crate) fn of_sums(rows: usize, width: usize) -> Self {
         Self { rows, width, chunk: 1 }
     }
@@ -37,8 +38,8 @@ impl Chunks {
         self.count() * self.width * size_of::<f32>()
     }
 
-    /// The launch that sums chunks, without arguments: the first kernel, for vectors of 8 columns,
-    /// if they fit.
+    /// The launch that sums each chunk, without arguments. It uses the kernel `wide`, for vectors
+    /// of 8 columns, if the width is a multiple of 8, else `narrow`.
     pub(crate) fn launch(&self, [wide, narrow]: [&'static str; 2]) -> Launch {
         let Self { rows, chunk, .. } = *self;
         assert!(i32::try_from(rows + chunk).is_ok(), "{rows} rows do not fit an int");
@@ -47,7 +48,7 @@ impl Chunks {
         Launch::new(kernel, [self.count(), (self.width / vector).div_ceil(TILE), 1])
     }
 
-    /// Rows, columns and rows of a chunk, as arguments.
+    /// Adds the arguments: rows, columns, and rows per chunk.
     pub(crate) fn sizes(&self, launch: Launch) -> Launch {
         launch.int(self.rows).int(self.width).int(self.chunk)
     }
@@ -58,7 +59,7 @@ impl Chunks {
         launch.int(self.rows).int(1).int(self.width).int(self.chunk)
     }
 
-    /// The same with a count of rows in use, without sizes.
+    /// [`Self::total`] with a device-side count of used rows, and without the size arguments.
     pub(crate) fn total_of(partial: Arg, count: Arg, out: Buffer<'_>, width: usize) -> Launch {
         let launch = Launch::new("bias_grad_total", [width.div_ceil(32), 1, 1]);
         launch.arg(partial).arg(count).arg(out.write())

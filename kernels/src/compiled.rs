@@ -1,4 +1,4 @@
-//! The compiled kernels in this library, and the GPU that runs them.
+//! The compiled kernels embedded in this library, and opening a GPU with them.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -15,7 +15,8 @@ static FOLDER: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../ptx");
 /// The kernels of all ops.
 pub fn kernels() -> &'static Compiled {
     static KERNELS: LazyLock<Compiled> = LazyLock::new(|| {
-        // A test compares the folder with its manifest, so no build that passed it panics.
+        // A test compares the folder with its manifest, so a build that passes the test does not
+        // panic.
         let name = |file: &'static File<'_>| file.path().to_str().unwrap_or_default();
         let files = FOLDER.files().map(|file| (name(file), file.contents()));
         Compiled::new(files).unwrap_or_else(|e| panic!("ptx/{e}"))
@@ -23,10 +24,11 @@ pub fn kernels() -> &'static Compiled {
     &KERNELS
 }
 
-/// A launch of the same kernel in another precision than fp16: its variant compiled for that
-/// precision, or the kernel itself if element types do not matter or are already in its name.
+/// The launch with the kernel's variant that is compiled for this precision. If there is none, the
+/// launch itself, as the kernel does not depend on the precision.
 ///
-/// Panics if the kernel exists only for fp16: such an op must not be in the program.
+/// Panics if the kernel exists only for fp16: its op must not be in a program of a different
+/// precision.
 pub(crate) fn in_precision(precision: Precision, launch: Launch) -> Launch {
     static NAMES: LazyLock<BTreeSet<&str>> = LazyLock::new(|| {
         let sources = kernels().manifest().sources.iter();
@@ -44,7 +46,7 @@ pub(crate) fn in_precision(precision: Precision, launch: Launch) -> Launch {
     }
 }
 
-/// Opens the GPU of this number with the kernels of all ops.
+/// Opens the GPU with this number and the kernels of all ops.
 ///
 /// # Errors
 /// As for [`CudaDevice::open`].

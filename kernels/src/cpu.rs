@@ -25,7 +25,7 @@ pub struct TensorMut<'a> {
 pub struct CpuArgs<'a> {
     /// Read only.
     pub inputs: Vec<TensorRef<'a>>,
-    /// Overwritten in full.
+    /// Outputs, which the op overwrites completely.
     pub outputs: Vec<TensorMut<'a>>,
     /// State, read and updated in place.
     pub updates: Vec<TensorMut<'a>>,
@@ -122,25 +122,26 @@ pub struct HostTensor {
 }
 
 impl HostTensor {
-    /// f32 elements under `desc`.
+    /// A tensor with these f32 elements.
     pub fn f32(desc: TensorDesc, values: Vec<f32>) -> Self {
         assert_eq!(desc.len(), values.len(), "{desc:?}");
         Self { desc, data: HostData::F32(values) }
     }
 
-    /// i32 elements under `desc`.
+    /// A tensor with these i32 elements.
     pub fn i32(desc: TensorDesc, values: Vec<i32>) -> Self {
         assert_eq!(desc.len(), values.len(), "{desc:?}");
         Self { desc, data: HostData::I32(values) }
     }
 
-    /// Bytes under `desc`.
+    /// A tensor with these bytes.
     pub fn u8(desc: TensorDesc, values: Vec<u8>) -> Self {
         assert_eq!(desc.len(), values.len(), "{desc:?}");
         Self { desc, data: HostData::U8(values) }
     }
 
-    /// A tensor of poison: NaN, the smallest integer, or 0xA5.
+    /// A tensor of poison values, which mark unwritten elements: NaN, the smallest integer, or
+    /// 0xA5.
     pub fn poisoned(desc: TensorDesc) -> Self {
         let len = desc.len();
         let data = match desc.role.cpu_dtype() {

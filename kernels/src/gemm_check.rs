@@ -9,13 +9,14 @@ use crate::case::{CaseError, OpCase, check_kernels_of};
 use crate::matmul::launch::tile_of;
 use crate::ops::gemm_cases;
 
-/// Cases with more FLOPs are skipped: the reference would take longer than all others together.
+/// Cases with more FLOPs are skipped: their CPU reference would take longer than all other cases
+/// together.
 const MAX_FLOPS: u64 = 50_000_000;
 /// Launches per kernel, in cases of different shapes and epilogues.
 const LAUNCHES: usize = 4;
 
-/// Launches the GEMM kernels that satisfy `wanted`, in op cases, and compares with the CPU
-/// reference. Returns the number of launches of each, and a hash of all outputs.
+/// Runs op cases with the GEMM kernels that `wanted` accepts, and compares the results with the CPU
+/// reference. Returns the number of launches of each kernel, and a hash of all outputs.
 ///
 /// # Errors
 /// The first difference, or an error of the device.
@@ -29,7 +30,7 @@ pub fn check_gemm_kernels(
         .map(|case| (cost(&case).flops, case))
         .filter(|(flops, _)| *flops <= MAX_FLOPS)
         .collect();
-    // The long sums first.
+    // Large cases first, as they have the longest sums.
     cases.sort_by_key(|(flops, _)| std::cmp::Reverse(*flops));
     let mut launched: BTreeMap<String, usize> = BTreeMap::new();
     let mut bits = 0u64;

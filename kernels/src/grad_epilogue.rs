@@ -4,15 +4,15 @@
 use crate::cpu::TensorRef;
 use crate::{DType, OpError, TensorDesc, check, signs};
 
-/// `dx = (acc + other) where mask > 0, else 0`, each part if its flag is set. Rows past a count get
-/// 0. The two tensors follow the op's own inputs in this order. They have the shape of `dx`, or the
-/// mask is its activation's [`signs`].
+/// `dx = (acc + other) where mask > 0, else 0`; a flag enables each part. Rows past a count are 0.
+/// The tensors `other` and `mask` follow the op's own inputs, in this order. They have the shape of
+/// `dx`; in place of an activation, the mask may be its [`signs`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GradEpilogue {
-    /// There is an input `other`: a gradient of the same tensor.
+    /// True if there is an input `other`: an additional gradient of the same tensor.
     pub other: bool,
-    /// There is an input `mask`: an activation, or its signs, that passes no gradient where it is
-    /// not positive.
+    /// True if there is an input `mask`: an activation, or its signs. `dx` is 0 where the
+    /// activation is not positive.
     pub mask: bool,
 }
 
@@ -54,7 +54,7 @@ impl GradEpilogueInputs<'_, TensorDesc> {
 }
 
 impl GradEpilogueInputs<'_, TensorRef<'_>> {
-    /// Applies the epilogue to the first rows of `dx`, which hold data.
+    /// Applies the epilogue to `dx`, which contains only the rows that hold data.
     pub(crate) fn run_cpu(self, dx: &mut [f32]) {
         let signs = self.mask.filter(|mask| is_signs(mask.desc));
         if let Some(other) = self.other {

@@ -1,8 +1,8 @@
 //! Named inputs, for ops with too many inputs to address by position.
 
 /// Declares the inputs of an op as a struct, generic over the tensor type: the fields are the op's
-/// inputs, in order, with optional ones after the word `optional`. The struct converts to the list
-/// that a program takes, and names the tensors of an op's input list.
+/// inputs, in order, with optional ones after the word `optional`. The struct converts to the input
+/// list that a program expects, and its `of` names the tensors of such a list.
 #[macro_export]
 macro_rules! op_inputs {
     (
@@ -31,7 +31,8 @@ macro_rules! op_inputs {
         }
 
         impl<'a, T> $name<&'a T> {
-            /// Names the tensors of a list; `has` is true for each optional one it holds.
+            /// Names the tensors of a list; `has` is true for each optional tensor that the list
+            /// contains.
             ///
             /// Panics if the list is too short: the op's contract counts it first.
             pub fn of(list: &'a [T], has: [bool; [$(stringify!($optional)),+].len()]) -> Self {
@@ -70,13 +71,15 @@ macro_rules! op_inputs {
         }
 
         impl $name<()> {
-            /// Number of the op's single inputs; a gradient's additional ones start here.
+            /// Number of the op's inputs that are not in lists; without lists, the additional
+            /// inputs of the op's gradient start at this index.
             pub const LEN: usize = <[&str]>::len(&[$(stringify!($field)),*]);
         }
 
         impl<'a, T> $name<&'a T> {
-            /// Names the tensors of a list: lists divide the tensors after the single ones. An op's
-            /// gradient takes more after these.
+            /// Names the tensors of a list. The declared lists divide the tensors that are not
+            /// single inputs equally among them. Without declared lists, additional tensors, which
+            /// an op's gradient has, are ignored.
             ///
             /// Panics if the list is too short: the op's contract counts it first.
             #[allow(unused_mut, unused_variables)]

@@ -6,7 +6,8 @@ use std::cell::Cell;
 use std::env::VarError;
 use std::sync::OnceLock;
 
-/// Selects an instruction set in place of the widest, for comparisons.
+/// The environment variable that selects an instruction set in place of the widest, for
+/// comparisons.
 const VARIABLE: &str = "ONEGRAPH_CPU_ISA";
 
 thread_local! {
@@ -39,13 +40,13 @@ pub struct Avx512Bf16(());
 
 #[cfg(target_arch = "x86_64")]
 impl Avx512Bf16 {
-    /// The proof, if the processor supports them.
+    /// The proof, if the processor supports these instructions.
     pub(crate) fn new() -> Option<Self> {
         let has = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bf16");
         has.then_some(Self(()))
     }
 
-    /// The instruction set for all other arithmetic.
+    /// The instruction set for all arithmetic except bf16 dot products.
     pub(crate) fn isa(self) -> Isa {
         Isa::Avx512(Avx512(()))
     }
@@ -86,13 +87,13 @@ impl GemmSettings {
     }
 }
 
-/// Within [`GemmSettings`] with bf16, the proof that the processor supports it.
+/// The proof that the processor supports bf16, if this thread's [`GemmSettings`] enable it.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn bf16() -> Option<Avx512Bf16> {
     if PRODUCTS.get().bf16 && has_bf16() { Avx512Bf16::new() } else { None }
 }
 
-/// True within [`GemmSettings`] with Winograd convolutions.
+/// True if this thread's [`GemmSettings`] enable Winograd convolutions.
 pub(crate) fn winograd() -> bool {
     PRODUCTS.get().winograd
 }
@@ -108,7 +109,7 @@ pub struct Portable;
 
 /// A requested instruction set that is not available.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{VARIABLE} is `{wish}`; set it to one of what this processor has: {}", list(.had))]
+#[error("{VARIABLE} is `{wish}`; set it to one that this processor supports: {}", list(.had))]
 pub struct IsaError {
     /// The variable's value.
     pub wish: String,
@@ -137,7 +138,8 @@ impl Isa {
         all
     }
 
-    /// The set that GEMMs use: the widest, or the one in `ONEGRAPH_CPU_ISA`. Read once.
+    /// The instruction set that GEMMs use: the widest, or the value of `ONEGRAPH_CPU_ISA`, which is
+    /// read once.
     ///
     /// # Errors
     /// The variable is not one of [`Isa::all`].
@@ -152,8 +154,8 @@ impl Isa {
             .clone()
     }
 
-    /// The set of this thread's [`Isa::within`], else [`Isa::chosen`]; panics if that is an error,
-    /// which commands check at their start.
+    /// The instruction set of the active [`Isa::within`] on this thread, else [`Isa::chosen`].
+    /// Panics if the latter is an error; commands check this at their start.
     pub(crate) fn get() -> Self {
         WITHIN.get().unwrap_or_else(|| Self::chosen().unwrap_or_else(|e| panic!("{e}")))
     }
@@ -185,9 +187,9 @@ impl Isa {
     }
 }
 
-/// Defines a function that is compiled for each instruction set, and called for the set in its
-/// first argument. Results are bit-identical: no operations are fused, and no sum is reordered. A
-/// function that it calls is compiled for each set only if it is always inlined.
+/// Defines a function that is compiled for each instruction set; its first argument selects the
+/// version that runs. Results are bit-identical: no operations are fused, and no sum is reordered.
+/// Functions that it calls are compiled for each instruction set only if they are always inlined.
 macro_rules! wide {
     (
         $(#[$meta:meta])*

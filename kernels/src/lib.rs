@@ -1,8 +1,8 @@
 //! Operators of onegraph: contract, cost, backward rule, CPU reference and CUDA launches of each.
 //!
-//! One folder per op in [`ops`], with everything about it. The CPU reference is the oracle of every
-//! other device. Nothing here depends on programs; `graph` chains ops, and `engine` gives them
-//! meaning.
+//! Each op has a folder in [`ops`] with all of its code. The results of every other device are
+//! compared with the CPU reference. This crate does not depend on programs: `graph` connects ops to
+//! programs, and `engine` builds the model from them.
 //!
 //! | what | where |
 //! |---|---|
@@ -12,15 +12,15 @@
 //! | how gradients flow back, as ops to run | [`BackwardRule`], [`Source`], [`Sink`] |
 //! | all ops, with the table of their cases | [`ops`], [`ops::cases`] |
 //! | tensors of the host | [`cpu::HostTensor`] |
-//! | one op run by itself | [`on_cpu::run`], [`on_device::run_updating`] |
+//! | running a single op | [`on_cpu::run`], [`on_device::run_updating`] |
 //! | a case of an op, and the checks that every case passes | [`case`] |
 //! | the compiled CUDA kernels | [`compiled`] |
 //! | the instruction set of GEMMs on the CPU | [`isa`] |
-//! | random numbers without a state | [`philox`] |
+//! | stateless random numbers | [`philox`] |
 //! | arithmetic that several ops share | [`boxes`], [`coco`], [`losses`], [`resize`], [`paste`] |
 //! | the mapping of an image to the network's input | [`view`] |
 //!
-//! An op by itself: its output, its cost, its backward rule, and a case that checks the gradient by
+//! A single op: its output, its cost, its backward rule, and a case that checks the gradient by
 //! finite differences.
 //!
 //! ```

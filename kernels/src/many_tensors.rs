@@ -1,6 +1,7 @@
-//! Launches over many tensors at once; each block works on one: `cuda/many_tensors.cuh`.
+//! Launches over many tensors at once, in which each block processes one tensor:
+//! `cuda/many_tensors.cuh`.
 
-/// Values of tensors, in an array of the kernel's fixed length, padded with zeros.
+/// One value per tensor, in an array of the kernel's fixed length, padded with zeros.
 pub(crate) fn column<T: Copy + Default, const N: usize>(
     values: impl IntoIterator<Item = T>,
 ) -> [T; N] {
@@ -8,7 +9,7 @@ pub(crate) fn column<T: Copy + Default, const N: usize>(
     std::array::from_fn(|_| values.next().unwrap_or_default())
 }
 
-/// The first block of each tensor, padded with the total number of blocks; and that total.
+/// The index of each tensor's first block, padded with the total number of blocks; and this total.
 pub(crate) fn first_blocks<const N: usize>(
     blocks: impl IntoIterator<Item = usize>,
 ) -> ([i32; N], usize) {

@@ -40,8 +40,8 @@ impl Slots {
         Self { multiprocessors: gpu.multiprocessors, blocks }
     }
 
-    /// The time of `blocks` blocks, in units of a block's share of a full multiprocessor: whole
-    /// waves, then the rest, evenly spread.
+    /// The time of `blocks` blocks: whole waves, then the rest, evenly spread. The unit is the time
+    /// of a block on a full multiprocessor, divided by the number of its resident blocks.
     pub fn time(&self, blocks: usize) -> f64 {
         let wave = self.multiprocessors * self.blocks;
         let rest = (blocks % wave).div_ceil(self.multiprocessors);
@@ -49,8 +49,8 @@ impl Slots {
         whole + if rest > 0 { rest as f64 / self.efficiency(rest) } else { 0.0 }
     }
 
-    /// The fraction of its speed that a multiprocessor reaches with `resident` blocks: 70 % with
-    /// half of them, as fewer warps hide less latency.
+    /// The fraction of its full speed that a multiprocessor reaches with `resident` blocks: 70 %
+    /// with half of the maximum, as fewer warps hide less latency.
     fn efficiency(&self, resident: usize) -> f64 {
         let missing = 1.0 - resident as f64 / self.blocks as f64;
         1.0 - 1.2 * missing * missing
@@ -77,7 +77,8 @@ mod tests {
     fn partial_wave_costs_a_full_wave() {
         let slots = Slots { multiprocessors: 108, blocks: 2 };
         assert_eq!([slots.time(216), slots.time(432)], [2.0, 4.0]);
-        // 252 blocks of seven splits take more than 216 of six, each a sixth longer.
+        // 252 blocks of seven splits take more time than 216 blocks of six splits, each of which is
+        // a sixth longer.
         assert!(slots.time(252) / 7.0 > slots.time(216) / 6.0);
         // One block per multiprocessor runs faster than two, but not twice as fast.
         assert!(slots.time(108) > 1.0 && slots.time(108) < slots.time(109));

@@ -3,8 +3,8 @@
 use crate::cpu::{CpuArgs, HostTensor, TensorMut};
 use crate::{Op, OpError};
 
-/// Runs one op on tensors that own their memory; outputs start poisoned, so that one that is not
-/// written is detected.
+/// Runs one op on tensors that own their memory; outputs start poisoned, so that an unwritten
+/// output is detected.
 ///
 /// # Errors
 /// Errors from [`Op::infer`] about the inputs.

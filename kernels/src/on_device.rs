@@ -17,7 +17,7 @@ pub enum RunError {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The op has no launches though it has outputs to write.
+    /// The op has no launches, although it has outputs to write.
     #[error("the op has no launches")]
     NoLaunches,
 }
@@ -32,7 +32,7 @@ pub fn device_bytes(precision: Precision, tensor: &HostTensor) -> Vec<u8> {
     }
 }
 
-/// The tensor in the `bytes` of a GPU, floats widened to f32.
+/// The tensor whose memory on a GPU is `bytes`, floats widened to f32.
 pub fn host_tensor(precision: Precision, desc: &TensorDesc, bytes: &[u8]) -> HostTensor {
     let mut tensor = HostTensor::poisoned(desc.clone());
     match (&mut tensor.data, desc.role.gpu_dtype(precision)) {
@@ -51,8 +51,8 @@ pub fn rounded(precision: Precision, tensor: &HostTensor) -> HostTensor {
     host_tensor(precision, &tensor.desc, &device_bytes(precision, tensor))
 }
 
-/// Runs one op. Outputs start poisoned (all bits set: NaN, or -1), so that one that is not written
-/// is detected.
+/// Runs one op. Outputs start poisoned (all bits set: NaN, or -1), so that an unwritten output is
+/// detected.
 ///
 /// # Errors
 /// Errors from [`Op::infer`] about the tensors, and device errors.
@@ -78,7 +78,7 @@ pub struct OpRun<'a> {
 
 impl<'a> OpRun<'a> {
     /// Copies the tensors to the device; outputs start poisoned. Launches nothing yet. `gpu` is the
-    /// device's, in the precision of the run.
+    /// device's description, in the precision of the run.
     ///
     /// # Errors
     /// As [`run_updating`].
@@ -187,7 +187,7 @@ impl Memory<'_> {
 impl Drop for Memory<'_> {
     fn drop(&mut self) {
         for ptr in self.owned.drain(..) {
-            // A device that fails here has failed the run already.
+            // An error is ignored: on a device that fails here, the run has already failed.
             let _ = self.device.free(ptr);
         }
         for pinned in self.staging.drain(..) {

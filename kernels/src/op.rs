@@ -31,7 +31,7 @@ pub trait Op: Any + Debug + Send + Sync {
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError>;
 
-    /// Work and traffic of one run at these shapes, counts taken at capacity.
+    /// Work and traffic of one run at these shapes, if all counts are at capacity.
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         Cost::streaming(inputs, outputs, 0)
     }
@@ -64,14 +64,15 @@ pub trait Op: Any + Debug + Send + Sync {
         0
     }
 
-    /// The op with `fusion` applied. `None` if it does not support it, or already has it.
+    /// The op with `fusion` applied. `None` if the op does not support the fusion, or already has
+    /// it.
     fn fused(&self, fusion: Fusion) -> Option<OpRef> {
         let _ = fusion;
         None
     }
 
-    /// The CUDA kernels of the op, to run in this order, under their names in fp16. Every element
-    /// of every output is overwritten. Grids depend on shapes only, never on values. An op without
+    /// The launches of the op's CUDA kernels, in order, under their fp16 names. Every element of
+    /// every output is overwritten. Grids depend on shapes only, never on values. An op without
     /// launches runs only on the CPU.
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let _ = args;
@@ -79,7 +80,7 @@ pub trait Op: Any + Debug + Send + Sync {
     }
 
     /// The tasks of a node of this op on a GPU: its launches, with kernels for the GPU's precision,
-    /// unless it is another kind of task.
+    /// unless the op is a different kind of task.
     fn tasks(&self, args: &LaunchArgs<'_>) -> Vec<Task> {
         let launches = self.launches(args).into_iter();
         launches.map(|launch| Task::Launch(in_precision(args.gpu.precision, launch))).collect()
@@ -94,11 +95,11 @@ pub trait Op: Any + Debug + Send + Sync {
 pub struct Traits {
     /// The first output is computed by a GEMM on tensor cores.
     pub on_tensor_cores: bool,
-    /// The op all-reduces, or copies to or from a tensor only for that. On a GPU such ops have a
-    /// stream to themselves, concurrent with the rest of the step.
+    /// The op all-reduces, or copies to or from a tensor only for an all-reduce. On a GPU such ops
+    /// have a separate stream, concurrent with the rest of the step.
     pub communicates: bool,
     /// Position of the input with the number of rows, or images, that hold data: output rows past
-    /// it are 0, input rows past it are not read.
+    /// this number are 0, input rows past it are not read.
     pub count_input: Option<usize>,
     /// The last output holds the [`signs`](crate::signs) of output 0.
     pub signs: bool,
@@ -111,16 +112,18 @@ pub struct Traits {
 pub enum Fusion {
     /// Adds this epilogue to the gradient; its tensors follow the op's own inputs.
     GradEpilogue(GradEpilogue),
-    /// Adds a bias gradient output, in place of a [`BiasGrad`](crate::ops::bias_grad::BiasGrad) of
-    /// the same gradient and count: its sum over all but the last dimension, as the last output.
-    /// The gradient is input 1 of an op that reads it, or output 0 of one that computes it.
+    /// Adds the bias gradient as the last output, in place of a
+    /// [`BiasGrad`](crate::ops::bias_grad::BiasGrad) of the same gradient and count: the gradient's
+    /// sum over all but the last dimension. The gradient is input 1 of an op that reads it, or
+    /// output 0 of an op that computes it.
     BiasGrad,
     /// Adds the [`signs`](crate::signs) of output 0, as the last output.
     Signs,
-    /// Adds a map of another size, in place of an
-    /// [`UpsampleAdd`](crate::ops::upsample_add::UpsampleAdd): the last input.
+    /// Adds a map of a different size, the last input, in place of an
+    /// [`UpsampleAdd`](crate::ops::upsample_add::UpsampleAdd).
     UpsampleAdd,
-    /// Uses weights, input 1, already multiplied by the scale, input 2, which is dropped.
+    /// Uses weights (input 1) that are already multiplied by the scale; the scale (input 2) is
+    /// dropped.
     ScaledWeights,
     /// Drops the last output, which nothing reads.
     DropLast,
@@ -155,7 +158,8 @@ impl Cost {
         Self { flops, bytes }
     }
 
-    /// The same work with the op's `tensors` in other element types: `bytes` is the size of one.
+    /// The same work with the op's `tensors` in different element types: `bytes` returns the size
+    /// of a tensor.
     pub fn in_types<'a>(
         self,
         tensors: impl Iterator<Item = &'a TensorDesc> + Clone,

@@ -4,17 +4,17 @@
 //! * `IntegerBox` matches torchvision's `paste_masks_in_image` with padding 1 (and
 //!   maskrcnn-benchmark's `Masker`): the S x S mask gets a border of zeros, its box grows by
 //!   (S+2)/S about its centre, corners are truncated to integers, and the padded mask is resized
-//!   bilinearly to the box, both corners included. A pixel is inside above the threshold.
+//!   bilinearly to the box, both corners included. Pixels above the threshold are inside.
 //! * `GridSample` matches detectron2's `paste_masks_in_image`: the mask spans the unchanged box and
-//!   is sampled bilinearly at each pixel's centre, with zeros around it. A pixel is inside from the
-//!   threshold on.
+//!   is sampled bilinearly at each pixel's centre, with zeros around the mask. Pixels at or above
+//!   the threshold are inside.
 
 use choices::PasteRule;
 
 use crate::coco::{Bitmap, RunWriter};
 use crate::resize::{BilinearTap, bilinear_tap};
 
-/// The part of a pasted mask that is inside the image; 0 elsewhere.
+/// The part of a pasted mask that is inside the image; the rest of the image is 0.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PastedMask {
     /// First column in the image.
@@ -33,8 +33,8 @@ pub struct PastedMask {
 }
 
 /// Pastes `mask` (`side` x `side` probabilities) at `bbox` (x1, y1, x2, y2 in image pixels) into an
-/// image of `height` and `width`. The result is empty for a box outside the image, and by
-/// `GridSample` for a box without area.
+/// image of `height` and `width`. The result is empty for a box outside the image, and with
+/// `GridSample` also for a box without area.
 pub fn paste_mask(
     mask: &[f32],
     side: usize,
@@ -92,15 +92,15 @@ fn taps(start: i64, end: i64, extent: usize, side: usize) -> (usize, Vec<Bilinea
     (first as usize, (first..past).map(tap).collect())
 }
 
-/// First image pixel that a mask from `start` to `end` can reach, and the source in the padded mask
-/// of the centre of each one from there to the last; in detectron2's order, which rounds in f32.
+/// First image pixel that a mask from `start` to `end` can reach, and for each reachable pixel the
+/// source of its centre in the padded mask. Computed in f32 in detectron2's order of operations.
 fn centre_taps(start: f32, end: f32, extent: usize, side: usize) -> (usize, Vec<BilinearTap>) {
     let size = end - start;
     let has_extent = size > 0.0 && size.is_finite();
     if !has_extent {
         return (0, Vec::new());
     }
-    // Half a mask pixel beyond the box, and as much again for rounding.
+    // The mask reaches half a mask pixel beyond the box; the rest is a margin for rounding.
     let reach = size / side as f32 + 1.0;
     let first = ((start - reach).max(0.0) as usize).min(extent);
     let past = ((end + reach).max(0.0) as usize).clamp(first, extent);
@@ -185,7 +185,8 @@ mod tests {
         for (v, expected) in row[2..9].iter().zip([0.0, 0.0, 0.25, 0.75, 0.75, 0.25, 0.0]) {
             assert!((v - expected).abs() < 1e-6, "{row:?}");
         }
-        // From the threshold on: 2 columns of the rows whose centres are not nearer to the border.
+        // Values equal to the threshold are inside: 2 columns of the rows whose centres are not
+        // nearer to the border.
         assert_eq!(pasted.bitmap(0.75).area(), 2 * 2);
         let whole = paste_mask(&[0.5; 9], 3, [2.0, 2.0, 8.0, 8.0], 9, 9, PasteRule::GridSample);
         let inner = whole.bitmap(0.5);

@@ -1,7 +1,7 @@
 //! Counter-based random numbers: Philox4x32-10 (Salmon et al., SC 2011).
 //!
 //! A number is a pure function of key and counter, so it is the same on every device and on any
-//! number of ranks, and nothing has to be stored to resume.
+//! number of ranks, and resuming a run needs no stored state.
 
 const MULTIPLIER: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
@@ -24,7 +24,7 @@ pub fn philox4x32(mut key: [u32; 2], mut counter: [u32; 4]) -> [u32; 4] {
     counter
 }
 
-/// The purpose of a random number; keeps the streams of one image apart.
+/// The purpose of a random number, so that an image has independent numbers for each purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Purpose {

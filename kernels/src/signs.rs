@@ -3,7 +3,8 @@
 //! `signs [R/4, C/64, 4, 2] i32` of an activation with `R` rows of `C` channels: bit `b` of word
 //! `[g, c, r, h]` is 1 if the value in row `4 g + r` and channel `64 c + 32 h + b` is positive (not
 //! 0, not NaN). So four rows of 64 channels are 32 bytes: a sector of GPU memory, and the unit that
-//! a warp of a large tile writes at once. A sixteenth of the bytes of an activation in fp16.
+//! a warp of a large tile writes at once. The signs take a sixteenth of the bytes of the activation
+//! in fp16.
 
 use rayon::prelude::*;
 
@@ -15,7 +16,7 @@ const ROWS: usize = 4;
 /// Channels whose sign bits of a row are contiguous, in words of 32.
 const CHANNELS: usize = 64;
 
-/// Words of one such block of rows and channels.
+/// Words per block of [`ROWS`] rows and [`CHANNELS`] channels.
 const WORDS: usize = ROWS * CHANNELS / 32;
 
 /// The sign bits of an activation, if its rows are a multiple of 4 and its channels of 64.
@@ -27,7 +28,7 @@ pub fn signs_of(activation: &TensorDesc) -> Option<TensorDesc> {
     })
 }
 
-/// [`signs_of`] an op's output.
+/// [`signs_of`] an op's output, with an error that names the op.
 pub(crate) fn infer(
     op: &'static str,
     name: &'static str,
@@ -62,7 +63,8 @@ pub(crate) fn write(signs: &mut [i32], activation: &[f32], channels: usize) {
     });
 }
 
-/// Sets to 0 the values of the activation's first rows that are not positive by their sign bits.
+/// Sets `dx` to 0 where the activation is not positive by its sign bits; `dx` may have only the
+/// activation's first rows.
 pub(crate) fn mask(dx: &mut [f32], signs: &TensorRef<'_>) {
     if dx.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! The tasks of a GEMM on the threads of the pool.
+//! Divides the work of a GEMM into tasks for the threads of the pool.
 
 use rayon::prelude::*;
 
@@ -12,7 +12,8 @@ pub(crate) fn wanted() -> usize {
     4 * threads()
 }
 
-/// Pieces per task, up to `most`, that keep the threads busy to the end with `tasks` equal tasks.
+/// Number of pieces, at most `most`, into which each of `tasks` equal tasks is divided to keep the
+/// threads busy to the end.
 pub(crate) fn pieces(tasks: usize, most: usize) -> usize {
     let tasks = tasks.max(1);
     let even = tasks.is_multiple_of(threads());

@@ -1,8 +1,9 @@
 //! Cost model of work on a GPU, shared by GEMM plans, streams and `bench plan`.
 //!
-//! Peaks are from data sheets, L2 bandwidth from published measurements. The fraction that kernels
-//! reach is an estimate, and so a range ([`Case`]): a measurement outside of it refutes the model.
-//! Compared with one H100 in `docs/measurements-gpu.md`; not verified on other GPUs.
+//! Peaks are from data sheets, L2 bandwidth from published measurements. The fraction of the peak
+//! that kernels reach is estimated as a range ([`Case`]): a measurement outside the range refutes
+//! the model. The model was compared with one H100 in `docs/measurements-gpu.md`, and not verified
+//! on other GPUs.
 
 use device::{Gpu, Launch};
 
@@ -20,8 +21,9 @@ pub struct Peak {
 
 /// A data sheet, and GB/s of loads from L2.
 ///
-/// Source of the latter: `gpu-l2-cache` of te42kyfo/gpu-benches: A100 5.4, H100 PCIe 6.9 and H200
-/// 9.6 TB/s, the last with some L1 hits, which 8.0 excludes; XLA assumes 6.65 on an H100.
+/// Source of the L2 numbers: `gpu-l2-cache` of te42kyfo/gpu-benches: A100 5.4, H100 PCIe 6.9 and
+/// H200 9.6 TB/s. The H200 number includes some L1 hits, so 8.0 is used; XLA assumes 6.65 on an
+/// H100.
 type Sheet = (Peak, f64);
 
 const fn sheet(tflops: f64, gb_per_s: f64, l2_gb_per_s: f64) -> Sheet {
@@ -31,7 +33,8 @@ const fn sheet(tflops: f64, gb_per_s: f64, l2_gb_per_s: f64) -> Sheet {
 const A100: Sheet = sheet(312.0, 2039.0, 5400.0);
 const H100: Sheet = sheet(989.4, 3352.0, 6700.0);
 
-/// By parts of the driver's GPU name; the first row with all its parts in the name is used.
+/// Data sheets by parts of the driver's GPU name: the first row whose parts are all in the name is
+/// used.
 const SHEETS: &[(&[&str], Sheet)] = &[
     (&["H200"], sheet(989.4, 4800.0, 8000.0)),
     (&["H100", "PCIe"], sheet(756.0, 2039.0, 6700.0)),
@@ -81,25 +84,26 @@ impl Case {
     }
 }
 
-/// Fraction of the peak bandwidth reached by a kernel that fills the GPU. Published copies reach 83
-/// to 88 % on an A100.
+/// Fraction of the peak bandwidth reached by a kernel that fills the GPU. Published copy kernels
+/// reach 83 to 88 % on an A100.
 const OF_MEMORY: [f64; 3] = [0.88, 0.84, 0.78];
-/// From one kernel's end to the next one's start in a graph, in microseconds. Small kernels of a
-/// graph start every 1.3 us (`gpu-small-kernels` of te42kyfo/gpu-benches).
+/// Microseconds from the end of a kernel to the start of the next kernel in a graph. Small kernels
+/// of a graph start every 1.3 us (`gpu-small-kernels` of te42kyfo/gpu-benches).
 const GAP_US: [f64; 3] = [1.0, 1.4, 2.0];
-/// Cycles of a GEMM tile relative to the plans' numbers. A large tile then reaches 245, 222 or 200
-/// TFLOP/s for a long reduction on an A100, where cuBLAS reaches 271 at its best.
+/// Cycles of a GEMM tile on Ampere, relative to the plans' numbers. With these, a large tile
+/// reaches 245, 222 or 200 TFLOP/s for a long reduction on an A100, where cuBLAS reaches up to 271.
 const CYCLES_8: [f64; 3] = [1.12, 1.24, 1.375];
-/// The same on Hopper, where `mma.sync` reaches 63 % of the peak: 450, 395 or 345 TFLOP/s, the
-/// first more than L2 can feed on an H100.
+/// Cycles of a GEMM tile on Hopper, where `mma.sync` reaches 63 % of the peak: 450, 395 or 345
+/// TFLOP/s, of which the first exceeds the rate at which an H100's L2 supplies operands.
 const CYCLES_9: [f64; 3] = [0.97, 1.106, 1.266];
-/// An additional factor for tiles of 64x64: from 0.79 of the large tiles' rate, which plans assume,
-/// down to 0.43.
+/// An additional factor for tiles of 64x64, which reduces their rate from 0.79 of the large tiles'
+/// rate, as plans assume, to at least 0.43 of it.
 const SMALL: [f64; 3] = [1.0, 1.4, 1.8];
 /// Time of a tile's start and end relative to the plans' numbers, which are 4.3 k-blocks of a large
 /// tile.
 const ENDS: [f64; 3] = [1.2, 1.6, 2.0];
-/// FLOPs per cycle of a multiprocessor: tensor-core peak, and as reached by kernels without them.
+/// FLOPs per cycle of a multiprocessor, on Ampere and on Hopper: the tensor-core peak, and the rate
+/// that kernels without tensor cores reach.
 const TENSOR_FLOPS: [f64; 2] = [2048.0, 4096.0];
 const SCALAR_FLOPS: [f64; 2] = [52.0, 62.0];
 /// Threads that a multiprocessor needs for its share of the memory bandwidth.
@@ -143,8 +147,8 @@ pub struct Time {
 }
 
 impl Rates {
-    /// The rates of a GPU in the best, expected or worst case. A GPU with an unknown name gets
-    /// those of an A100 or H100.
+    /// The rates of a GPU in the best, expected or worst case. For an unknown name, the data sheet
+    /// of an A100 or H100 is used.
     pub fn of(gpu: &Gpu, case: Case) -> Self {
         let hopper = usize::from(gpu.capability.major >= 9);
         let (peak, l2_gb_per_s) = sheet_of(&gpu.name).unwrap_or([A100, H100][hopper]);
@@ -226,8 +230,8 @@ impl Rates {
         }
     }
 
-    /// Microseconds per k-block on a full multiprocessor, divided by the number of its blocks:
-    /// bound by its instructions, or by shared memory.
+    /// Microseconds per k-block on a full multiprocessor, divided by the number of its blocks, as
+    /// limited by instructions or by shared memory.
     fn k_block_us(&self, tile: &Tile) -> f64 {
         let small = if tile.is_small() { self.case.of(SMALL) } else { 1.0 };
         let factor = small * self.case.of([CYCLES_8, CYCLES_9][self.hopper()]);

@@ -113,12 +113,13 @@ impl Axis {
         offset + if self.mirrored != 0 { network - 1 - at } else { at }
     }
 
-    /// The first pixel of the network's image in a resized window that was flipped before.
+    /// First pixel of the network's image within the resized window if the window is flipped first.
     fn offset_of_mirror(&self) -> i32 {
         self.resized - self.offset - self.network
     }
 
-    /// Source pixel of pixel `at` of the network's image: the window flipped, then resized nearest.
+    /// Source pixel of pixel `at` of the network's image, if the window is flipped and then resized
+    /// with nearest-neighbour interpolation.
     pub fn nearest(&self, at: usize) -> usize {
         let (window, resized) = (self.window as usize, self.resized as usize);
         let within = |offset: i32| nearest_source(at + offset as usize, window, resized);
@@ -146,9 +147,9 @@ impl Axis {
         if self.window == 0 { 0.0 } else { self.resized as f32 / self.window as f32 }
     }
 
-    /// A vertex of the source in the network's image: resized, then flipped to `network - v`, or to
-    /// one less with `plus_one`. In f64, as in detectron2; with `plus_one` in f32, as in
-    /// maskrcnn-benchmark.
+    /// Maps a vertex of the source to the network's image: `v` is resized, and on a flipped axis
+    /// becomes `network - v`, or one less with `plus_one`. Computed in f64, as in detectron2, or
+    /// with `plus_one` in f32, as in maskrcnn-benchmark.
     pub fn place(&self, v: f32, plus_one: bool) -> f64 {
         let (rounded, long) = (|v: f64| as_f32(v, plus_one), |v: i32| f64::from(v));
         let ratio = if self.window == 0 { 0.0 } else { long(self.resized) / long(self.window) };
@@ -160,14 +161,15 @@ impl Axis {
         rounded(rounded(long(self.network) - resized) - if plus_one { 1.0 } else { 0.0 })
     }
 
-    /// The low and the high end of a box: as [`Axis::place`], then rounded.
+    /// Maps the low and the high end of a box by [`Axis::place`], and rounds to f32.
     pub fn place_ends(&self, low: f32, high: f32, plus_one: bool) -> [f32; 2] {
         let ends = if self.mirrored == 0 { [low, high] } else { [high, low] };
         ends.map(|v| self.place(v, plus_one) as f32)
     }
 }
 
-/// A result of f64, optionally rounded to f32: for f32 operands it equals f32's result.
+/// An f64 result, rounded to f32 if `narrow`: for f32 operands, it then equals the result of f32
+/// arithmetic.
 pub(crate) fn as_f32(value: f64, narrow: bool) -> f64 {
     if narrow { f64::from(value as f32) } else { value }
 }
@@ -176,7 +178,7 @@ pub(crate) fn as_f32(value: f64, narrow: bool) -> f64 {
 mod tests {
     use super::{Axis, View};
 
-    /// Pixels 2..8 of 10 at double size, 3..11 of these.
+    /// Pixels 2..8 of 10 are resized to twice the size, and cropped to pixels 3..11.
     const CROP: Axis =
         Axis { source: 10, start: 2, window: 6, resized: 12, offset: 3, network: 8, mirrored: 0 };
 

@@ -4,22 +4,22 @@ use kernels::boxes::MAX_LOG_RATIO;
 
 use crate::nodes::{FLOAT, Nodes, int, ints};
 
-/// How boxes are decoded, and which of them are valid.
+/// The parameters of box decoding.
 pub(crate) struct Decoder<'a> {
     pub(crate) weights: &'a [f32; 4],
     pub(crate) plus_one: bool,
-    /// Minimum width and height.
+    /// Minimum width and height of a valid box.
     pub(crate) min_size: f32,
 }
 
 /// Score of an invalid box; valid scores are 0 or more.
 pub(crate) const OUT: f32 = -1.0;
-/// Between [`OUT`] and all valid scores, for inclusive and exclusive comparisons.
+/// Separates [`OUT`] from valid scores, with inclusive as well as exclusive comparisons.
 const NEARLY_OUT: f32 = -0.5;
 
 impl Decoder<'_> {
-    /// Boxes `[.., 4]` of anchors and deltas, clipped to `bounds [.., 2]` (right, bottom), and
-    /// which of them are large enough.
+    /// Boxes `[.., 4]` decoded from anchors and deltas, clipped to `bounds [.., 2]` (right,
+    /// bottom), and a mask of the boxes that are large enough.
     pub(crate) fn decode(
         &self,
         n: &mut Nodes,
@@ -65,7 +65,7 @@ impl Decoder<'_> {
     }
 }
 
-/// The two corners of boxes, or offset and log-ratio of deltas.
+/// Splits boxes into their two corners, or deltas into offset and log-ratio.
 pub(crate) fn halves(n: &mut Nodes, x: &str) -> [String; 2] {
     let two = n.list(&[2, 2]);
     n.many("Split", &[x, &two], &[int("axis", -1)])
@@ -77,7 +77,7 @@ pub(crate) fn extent(n: &mut Nodes, high: &str, low: &str, plus_one: bool) -> St
     if plus_one { n.shifted("Add", &extent) } else { extent }
 }
 
-/// The right and bottom bounds `[N, 2]` of images with sizes `[N, 2]`, height first.
+/// Right and bottom bounds `[N, 2]` of images, from sizes `[N, 2]` (height, width).
 pub(crate) fn bounds(n: &mut Nodes, sizes: &str, plus_one: bool) -> String {
     let sizes = n.one("Cast", &[sizes], &[int("to", i64::from(FLOAT))]);
     let swapped = n.list(&[1, 0]);
@@ -97,9 +97,9 @@ pub(crate) fn is_in(n: &mut Nodes, scores: &str) -> String {
     n.one("Greater", &[scores, &least], &[])
 }
 
-/// NMS on boxes `[B, M, 4]` with scores `[B, C, M]`: rows (b, c, m) of survivors, at most `most`
-/// per (b, c). Inclusive boxes are extended by one pixel: their areas and overlaps are then the
-/// usual ones.
+/// NMS on boxes `[B, M, 4]` with scores `[B, C, M]`: indices (b, c, m) of survivors, at most `most`
+/// per (b, c). With `plus_one`, boxes are extended by one pixel, so that the operator computes
+/// areas and overlaps of inclusive boxes.
 pub(crate) fn nms(
     n: &mut Nodes,
     boxes: &str,

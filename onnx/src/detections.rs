@@ -10,10 +10,11 @@ use crate::boxes::{Decoder, OUT, bounds, counted, is_in, nms};
 use crate::nodes::{Fill, INT64, Nodes, int, ints};
 use crate::translation::{Found, Outputs, Translation, edges};
 
-/// Scores and boxes per class of RoIs, then NMS per class and image, then the best of each image.
+/// Computes scores and boxes of each RoI and class, then NMS per class and image, then the best
+/// detections of each image.
 pub(crate) fn detections(op: &Detections, t: &mut Translation<'_>, node: &Node) -> Outputs {
     let inputs = DetectionsInputs::of(&node.inputs);
-    // The Program has one image: its capacity is per image.
+    // The Program is for one image, so its number of RoIs is the maximum per image.
     let (most, classes) = (t.desc(*inputs.rois).dim(0), t.desc(*inputs.class_logits).dim(1) - 1);
     let is_shared = classes > 0 && t.desc(*inputs.box_deltas).dim(1) == 4;
     let [logits, deltas, rois, image_idx, sizes] = [
@@ -28,7 +29,7 @@ pub(crate) fn detections(op: &Detections, t: &mut Translation<'_>, node: &Node) 
     let n = &mut t.nodes;
     let scores = n.one("Softmax", &[&logits?], &[int("axis", 1)]);
     let scores = foreground(n, &scores, classes);
-    // Deltas per class, or class-agnostic.
+    // Deltas are either class-agnostic or per class.
     let deltas = if is_shared {
         n.reshape(&deltas?, &[0, 1, 4])
     } else {
@@ -82,7 +83,7 @@ pub(crate) fn detections(op: &Detections, t: &mut Translation<'_>, node: &Node) 
     Ok(edges([boxes, scores, labels, image_idx, counts]))
 }
 
-/// The mean probabilities of cascade stages, as logits.
+/// The mean of the cascade stages' probabilities, as logits.
 pub(crate) fn mean_logits(_: &MeanLogits, t: &mut Translation<'_>, node: &Node) -> Outputs {
     let stages = node.inputs.iter().map(|logits| t.edge(*logits));
     let stages = stages.collect::<Result<Vec<_>, _>>()?;
@@ -108,13 +109,13 @@ pub(crate) fn refine_rois(op: &RefineRois, t: &mut Translation<'_>, node: &Node)
     Ok(edges([boxes]))
 }
 
-/// All classes except the background, which is first, of `[R, K+1, ..]`.
+/// The classes of `[R, K+1, ..]` without the background, which is first.
 fn foreground(n: &mut Nodes, x: &str, classes: usize) -> String {
     let [first, end, axis] = [1, classes as i64 + 1, 1].map(|value| n.list(&[value]));
     n.one("Slice", &[x, &first, &end, &axis], &[])
 }
 
-/// The image of each element of a list in image order, and its rank there, `[R, 2]`.
+/// For a list in image order: image and position within the image of each element, `[R, 2]`.
 fn ranks(n: &mut Nodes, image_idx: &str, images: &str) -> String {
     let each = n.range(images);
     let (own, each) = (n.unsqueeze(image_idx, 1), n.unsqueeze(&each, 0));
@@ -130,7 +131,7 @@ fn ranks(n: &mut Nodes, image_idx: &str, images: &str) -> String {
     n.columns(image_idx, &rank)
 }
 
-/// NMS with each class of each image as a batch. Rows (image, RoI * K + class).
+/// NMS per image and class. Returns survivors as rows (image, RoI * K + class).
 fn survivors(
     n: &mut Nodes,
     op: &Detections,
@@ -154,7 +155,7 @@ fn survivors(
     n.columns(&image, &cell)
 }
 
-/// The sigmoid of each detection's logits.
+/// The sigmoid of each detection's mask logits.
 pub(crate) fn mask_probabilities(
     _: &MaskProbabilities,
     t: &mut Translation<'_>,

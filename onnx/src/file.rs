@@ -1,4 +1,4 @@
-//! A complete file: the traversal of a Program, its inputs and outputs.
+//! Builds a complete file: traverses a Program, and adds inputs and outputs.
 
 use std::any::Any;
 
@@ -32,7 +32,7 @@ use crate::proto::{
 use crate::translation::{OnnxError, Outputs, Translation, Value};
 use crate::{OPSET, detections, gemm, maps, proposals};
 
-/// Version of the file format that goes with [`OPSET`].
+/// Version of the file format that matches [`OPSET`].
 const IR_VERSION: i64 = 8;
 /// Name of the batch dimension.
 const IMAGES: &str = "N";
@@ -42,11 +42,11 @@ const IMAGES: &str = "N";
 pub struct Input<'a> {
     /// Its name.
     pub name: &'a str,
-    /// Element type: f32, or i64 in place of i32.
+    /// Element type: f32, or i32, which is stored as i64.
     pub dtype: DType,
-    /// Extents after the number of images.
+    /// Extents of all dimensions but the first, the number of images.
     pub shape: &'a [usize],
-    /// The Program's inputs that it replaces.
+    /// Names of the Program's inputs that this input replaces.
     pub of: &'a [&'a str],
     /// Its description for users.
     pub doc: &'a str,
@@ -57,10 +57,10 @@ pub struct Input<'a> {
 pub struct Output<'a> {
     /// Its name.
     pub name: &'a str,
-    /// The Program's output tensor.
+    /// Name of the Program's output tensor.
     pub of: &'a str,
-    /// The tensor is a list of detections `[N*D, ..]`: the output is `[N, D, ..]`, with zeros past
-    /// each image's count.
+    /// True if the tensor is a list of detections `[N*D, ..]`. The output is then `[N, D, ..]`,
+    /// with zeros after each image's detections.
     pub of_detections: bool,
     /// Its description for users.
     pub doc: &'a str,
@@ -73,24 +73,24 @@ pub struct Request<'a> {
     pub program: &'a Program,
     /// Its state.
     pub state: &'a StateSet,
-    /// Inputs; Program inputs that none replaces must not affect the outputs.
+    /// Inputs of the file. A Program input that none of them replaces must not affect the outputs.
     pub inputs: &'a [Input<'a>],
     /// Outputs.
     pub outputs: &'a [Output<'a>],
     /// Version of the writer, `onegraph`.
     pub version: &'a str,
-    /// Further metadata, by name.
+    /// Additional metadata, by name.
     pub metadata: &'a [(&'a str, String)],
 }
 
-/// The Program as the bytes of an ONNX file.
+/// Translates a Program; returns the bytes of an ONNX file.
 ///
 /// # Errors
 /// [`OnnxError`] with the node that ONNX cannot express.
 ///
 /// # Panics
-/// If an input or output refers to an unknown tensor of the Program, or the state lacks one of its
-/// tensors.
+/// If an input or output names an unknown tensor of the Program, or the state lacks one of the
+/// Program's tensors.
 pub fn translate(request: &Request<'_>) -> Result<Vec<u8>, OnnxError> {
     let program = request.program;
     let mut walk = Translation::new(program);
@@ -166,7 +166,8 @@ macro_rules! dispatch {
     }};
 }
 
-/// The outputs of a node: computed now if its inputs are constant, else from its translation.
+/// The outputs of a node. If all inputs are constant, they are computed now; else the node is
+/// translated.
 fn translate_node(t: &mut Translation<'_>, node: &Node) -> Outputs {
     let known = node.inputs.iter().map(|id| match t.values.get(id) {
         Some(Value::Constant(tensor)) => Some(tensor.clone()),
@@ -198,7 +199,7 @@ fn translate_node(t: &mut Translation<'_>, node: &Node) -> Outputs {
     )
 }
 
-/// Adds an output, and describes it.
+/// Adds an output to the graph, and returns its description.
 fn output(t: &mut Translation<'_>, output: &Output<'_>) -> Result<ValueInfoProto, OnnxError> {
     let Output { name, of, of_detections, doc } = *output;
     let id = find(t.program, of);
@@ -231,8 +232,8 @@ mod tests {
 
     use super::{Input, Output, Request, translate};
 
-    /// The error for a program with one op, for a file whose input replaces the inputs with these
-    /// names.
+    /// The error of translating a program with one op, whose inputs named in `of` are replaced by
+    /// an input of the file.
     fn refusal(op: OpRef, inputs: usize, of: &[&str]) -> String {
         let mut program = Program::new();
         program.set_part("own_head");
@@ -254,13 +255,13 @@ mod tests {
     fn op_without_translation_is_reported() {
         let said = refusal(Arc::new(ReluMask), 2, &["x"]);
         let node = "own_head.relu_mask#0";
-        assert_eq!(said, format!("{node} has no translation to ONNX, so this model has none"));
+        assert_eq!(said, format!("{node} has no translation to ONNX, so the export fails"));
     }
 
     #[test]
     fn missing_tensor_is_reported() {
         let pool = Arc::new(MaxPool { kernel: 1, stride: 2, pad: 0, argmax: false });
         let said = refusal(pool, 1, &[]);
-        assert_eq!(said, "own_head.max_pool#0 reads `x`, which ONNX files do not have");
+        assert_eq!(said, "own_head.max_pool#0 reads `x`, which is not available in ONNX files");
     }
 }

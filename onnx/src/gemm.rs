@@ -1,4 +1,4 @@
-//! Convolutions and linear layers. The axes of their weights are reordered here.
+//! Convolutions and linear layers, with the axes of their weights reordered.
 
 use graph::{Node, TensorId};
 use kernels::cpu::HostTensor;
@@ -10,7 +10,7 @@ use kernels::ops::linear::{Linear, LinearInputs};
 use crate::nodes::{int, ints};
 use crate::translation::{OnnxError, Outputs, Translation, edges};
 
-/// `relu(conv(x, w) * scale + bias + residual)`; the scale is folded into the weights.
+/// `relu(conv(x, w) * scale + bias + residual)`, with the scale folded into the weights.
 pub(crate) fn conv2d(op: &Conv2d, t: &mut Translation<'_>, node: &Node) -> Outputs {
     if op.nearest || op.signs {
         return Err(t.refusal());
@@ -53,7 +53,7 @@ pub(crate) fn conv_transpose(op: &ConvTranspose, t: &mut Translation<'_>, node: 
     Ok(edges([relu(t, y, op.relu)]))
 }
 
-/// A linear layer of vectors, or of flattened maps.
+/// A linear layer on vectors or flattened maps.
 pub(crate) fn linear(op: &Linear, t: &mut Translation<'_>, node: &Node) -> Outputs {
     let LinearInputs { x, w, b, .. } = LinearInputs::of(&node.inputs, [op.counted]);
     let shape = &t.desc(*x).shape;
@@ -76,7 +76,8 @@ pub(crate) fn linear(op: &Linear, t: &mut Translation<'_>, node: &Node) -> Outpu
     Ok(edges([relu(t, y, op.relu)]))
 }
 
-/// The channel of a 1x1 convolution for each row's label: the labels' filters, times the maps.
+/// A 1x1 convolution of which each row needs only the channel of its label: gathers the labels'
+/// filters, and multiplies them with the maps.
 pub(crate) fn class_masks(_: &ClassMasks, t: &mut Translation<'_>, node: &Node) -> Outputs {
     let ClassMasksInputs { x, w, b, labels, .. } = ClassMasksInputs::of(&node.inputs);
     let [_, height, width, channels] = t.desc(*x).shape[..] else { return Err(t.refusal()) };
@@ -98,7 +99,7 @@ fn relu(t: &mut Translation<'_>, y: String, relu: bool) -> String {
     if relu { t.nodes.one("Relu", &[&y], &[]) } else { y }
 }
 
-/// Weights `[K, R, S, C]` as `[K, C, R, S]`, each filter times its scale.
+/// Converts weights `[K, R, S, C]` to `[K, C, R, S]`, and multiplies each filter by its scale.
 fn conv_weights(
     t: &mut Translation<'_>,
     w: TensorId,
@@ -118,7 +119,7 @@ fn conv_weights(
     })
 }
 
-/// A tensor with four axes in a different order: axis `i` of the result is `order[i]` of `x`.
+/// Permutes the axes of a tensor with four axes: axis `i` of the result is axis `order[i]` of `x`.
 fn transposed(x: &HostTensor, order: &[usize; 4]) -> (Vec<usize>, HostTensor) {
     let shape: [usize; 4] = std::array::from_fn(|i| x.desc.dim(i as isize));
     let strides: [usize; 4] = std::array::from_fn(|i| shape[i + 1..].iter().product());

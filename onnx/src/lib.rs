@@ -1,13 +1,13 @@
-//! Translates a detection Program into an ONNX file: each op has one translation, to standard ops
-//! of [`OPSET`].
+//! Translates a detection Program into an ONNX file. Each op has one translation, which uses only
+//! standard ops of [`OPSET`].
 //!
-//! The Program is for one image, unfused; the file takes any number of images. Three things
-//! consistently differ from the Program:
+//! The Program must be unfused and for one image; the file accepts any number of images. The file
+//! differs from the Program in three ways:
 //!
 //! * A map `[N, H, W, C]` is `[N, C, H, W]`, as required by ONNX convolutions.
-//! * A list with a capacity and a count has exactly the length of its count, so translations do not
-//!   read counts.
-//! * Indices are i64, and everything that depends only on weights and shapes is a constant.
+//! * A list that has a capacity and a count in the Program has exactly `count` elements, so
+//!   translations do not read counts.
+//! * Indices are i64, and all values that depend only on weights and shapes are constants.
 //!
 //! | what | where |
 //! |---|---|
@@ -31,5 +31,5 @@ mod translation;
 pub use file::{Input, Output, Request, translate};
 pub use translation::OnnxError;
 
-/// Version of the standard ops.
+/// Version of ONNX's standard ops (opset).
 pub const OPSET: i64 = 17;

@@ -14,8 +14,8 @@ use crate::nodes::{Fill, float, int, ints, text};
 use crate::proto::AttributeProto;
 use crate::translation::{OnnxError, Outputs, Translation, edges};
 
-/// Resized and padded pixels, normalised, with zeros beyond each image's size. The sizes replace
-/// the views.
+/// Normalises pixels that are already resized and padded, with zeros outside of each image. The
+/// file's input of sizes replaces the Program's views.
 pub(crate) fn preprocess(op: &Preprocess, t: &mut Translation<'_>, node: &Node) -> Outputs {
     if op.channels != 3 || op.colours {
         return Err(t.refusal());
@@ -45,7 +45,7 @@ pub(crate) fn preprocess(op: &Preprocess, t: &mut Translation<'_>, node: &Node) 
     Ok(edges([n.one("Where", &[&inside, &x, &zero], &[])]))
 }
 
-/// An instance norm over groups, then scale and shift per channel.
+/// A group norm, as an instance norm over groups followed by scale and shift per channel.
 pub(crate) fn group_norm(op: &GroupNorm, t: &mut Translation<'_>, node: &Node) -> Outputs {
     let GroupNormInputs { x, gamma, beta, residual } =
         GroupNormInputs::of(&node.inputs, [op.residual]);
@@ -74,7 +74,7 @@ pub(crate) fn group_norm(op: &GroupNorm, t: &mut Translation<'_>, node: &Node) -
     Ok(edges([y]))
 }
 
-/// The maximum over windows; the indices are unused.
+/// Max pooling; the indices of the maxima are not computed.
 pub(crate) fn max_pool(op: &MaxPool, t: &mut Translation<'_>, node: &Node) -> Outputs {
     let x = t.edge(node.inputs[0])?;
     let [kernel, stride, pad] = [op.kernel, op.stride, op.pad].map(|pixels| pixels as i64);
@@ -86,7 +86,8 @@ pub(crate) fn max_pool(op: &MaxPool, t: &mut Translation<'_>, node: &Node) -> Ou
     Ok(edges([t.nodes.one("MaxPool", &[&x], &geometry)]))
 }
 
-/// A map plus a smaller one, upsampled by nearest neighbour: rows, then columns, by index.
+/// Adds a smaller map, upsampled by nearest neighbour, to a map. Upsampling gathers rows, then
+/// columns.
 pub(crate) fn upsample_add(_: &UpsampleAdd, t: &mut Translation<'_>, node: &Node) -> Outputs {
     let [lateral, top] = node.inputs[..] else { return Err(t.refusal()) };
     let sizes = [1, 2].map(|axis| [t.desc(lateral).dim(axis), t.desc(top).dim(axis)]);
@@ -99,7 +100,8 @@ pub(crate) fn upsample_add(_: &UpsampleAdd, t: &mut Translation<'_>, node: &Node
     Ok(edges([t.nodes.one("Add", &[&lateral, &top], &[])]))
 }
 
-/// The level of each RoI: the number of levels after the finest whose minimum area it reaches.
+/// The level of each RoI: the number of levels coarser than the finest whose minimum area the RoI
+/// reaches.
 pub(crate) fn roi_levels(op: &RoiLevels, t: &mut Translation<'_>, node: &Node) -> Outputs {
     let rois = t.edge(node.inputs[0])?;
     let n = &mut t.nodes;
@@ -114,8 +116,8 @@ pub(crate) fn roi_levels(op: &RoiLevels, t: &mut Translation<'_>, node: &Node) -
     Ok(edges([n.counts(&reached)]))
 }
 
-/// The minimum area of a RoI of `level` or a coarser one: a search among all floats, so that
-/// results at a boundary do not depend on a runtime's logarithm.
+/// The minimum area of RoIs on `level` or a coarser level. A binary search over all floats finds
+/// it, so that results at boundaries do not depend on a runtime's logarithm.
 fn least_area(op: &RoiLevels, level: i32) -> f32 {
     let reaches = |bits: u32| {
         let roi = [0.0, 0.0, f32::from_bits(bits), 1.0];
@@ -130,7 +132,7 @@ fn least_area(op: &RoiLevels, level: i32) -> f32 {
     f32::from_bits(from)
 }
 
-/// RoIAlign level by level; each result is scattered to the RoIs' positions in the list.
+/// RoIAlign level by level; each level's results are scattered to the positions of its RoIs.
 pub(crate) fn roi_align(op: &RoiAlign, t: &mut Translation<'_>, node: &Node) -> Outputs {
     let RoiAlignInputs { features, rois, image_idx, levels, .. } = RoiAlignInputs::of(&node.inputs);
     let channels = t.desc(*features[0]).dim(3);
@@ -179,7 +181,7 @@ mod tests {
 
     use super::least_area;
 
-    /// Squares around the sides at which levels begin, which differ by less than rounding.
+    /// Tests squares whose sides are close to the boundaries between levels.
     #[test]
     fn level_boundaries_match_roi_levels_op() {
         for rule in [LevelEps::AfterLog, LevelEps::InLog] {

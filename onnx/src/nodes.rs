@@ -1,4 +1,4 @@
-//! ONNX nodes and constants, as added by translations.
+//! The list of ONNX nodes and constants, and helpers that add them.
 
 use std::collections::HashMap;
 
@@ -11,11 +11,11 @@ pub(crate) const FLOAT: i32 = 1;
 /// `TensorProto.DataType`.
 pub(crate) const INT64: i32 = 7;
 
-/// Constants up to this size are deduplicated.
+/// Maximum size of constants that are deduplicated.
 const SHARED_BYTES: usize = 1024;
 
-/// Nodes in order, and the constants that they read. A node with the same inputs as an earlier one
-/// of its kind is reused: levels share computations that do not depend on the level.
+/// Nodes in order, and the constants that they read. If an equal node exists already, it is reused:
+/// levels share computations that do not depend on the level.
 #[derive(Debug, Default)]
 pub(crate) struct Nodes {
     pub(crate) nodes: Vec<NodeProto>,
@@ -25,12 +25,12 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// Nodes added from now on are named after this part of the model.
+    /// Sets the part of the model that names the nodes added from now on.
     pub(crate) fn set_part(&mut self, part: &str) {
         self.part = part.to_string();
     }
 
-    /// Adds a node with one output, and returns its name.
+    /// Adds a node with one output, and returns the output's name.
     pub(crate) fn one(
         &mut self,
         kind: &str,
@@ -41,7 +41,7 @@ impl Nodes {
         output
     }
 
-    /// Adds a node with `K` outputs, and returns their names.
+    /// Adds a node with `K` outputs, and returns the outputs' names.
     pub(crate) fn many<const K: usize>(
         &mut self,
         kind: &str,
@@ -66,7 +66,7 @@ impl Nodes {
         std::array::from_fn(|i| made[i].clone())
     }
 
-    /// Names a value as an output of the graph.
+    /// Makes a value an output of the graph, under this name.
     pub(crate) fn output(&mut self, name: &str, value: &str) {
         self.nodes.push(NodeProto {
             input: vec![value.to_string()],
@@ -118,7 +118,7 @@ impl Nodes {
         name
     }
 
-    /// Plus 1 (`Add`) or minus 1 (`Sub`).
+    /// Adds 1 to `x` (`kind` is `Add`), or subtracts 1 (`Sub`).
     pub(crate) fn shifted(&mut self, kind: &str, x: &str) -> String {
         let one = self.float(1.0);
         self.one(kind, &[x, &one], &[])
@@ -130,7 +130,7 @@ impl Nodes {
         self.one("Unsqueeze", &[x, &axes], &[])
     }
 
-    /// Reshapes; an extent of 0 is unchanged.
+    /// Reshapes; an extent of 0 in `shape` keeps that extent of `x`.
     pub(crate) fn reshape(&mut self, x: &str, shape: &[usize]) -> String {
         let shape: Vec<i64> = shape.iter().map(|&extent| extent as i64).collect();
         let shape = self.list(&shape);
@@ -162,7 +162,7 @@ impl Nodes {
         self.one("Range", &[&zero, &end, &one], &[])
     }
 
-    /// A tensor filled with one value; `rows`, a list with one element, is its first extent.
+    /// A tensor filled with one value; its first extent is `rows`, a list with one element.
     pub(crate) fn filled(&mut self, rows: &str, rest: &[usize], value: Fill) -> String {
         let rest: Vec<i64> = rest.iter().map(|&extent| extent as i64).collect();
         let rest = self.list(&rest);
@@ -175,7 +175,7 @@ impl Nodes {
         self.one("ConstantOfShape", &[&shape], &[value])
     }
 
-    /// Elements of each row of `x [N, M, ..]` by index: `idx [N, P]` gives `[N, P, ..]`.
+    /// Gathers elements of each row of `x [N, M, ..]` by `idx [N, P]`; the result is `[N, P, ..]`.
     pub(crate) fn gather_rows(&mut self, x: &str, idx: &str) -> String {
         let idx = self.unsqueeze(idx, -1);
         self.one("GatherND", &[x, &idx], &[int("batch_dims", 1)])
@@ -211,7 +211,7 @@ fn attribute(name: &str) -> AttributeProto {
     AttributeProto { name: name.to_string(), ..AttributeProto::default() }
 }
 
-// The numbers are from `AttributeProto.AttributeType`.
+// `r#type` numbers are from `AttributeProto.AttributeType`.
 
 pub(crate) fn float(name: &str, value: f32) -> AttributeProto {
     AttributeProto { f: Some(value), r#type: 1, ..attribute(name) }

@@ -12,8 +12,8 @@ use crate::boxes::{Decoder, OUT, bounds, counted, is_in, nms};
 use crate::nodes::{Fill, int, ints};
 use crate::translation::{OnnxError, Outputs, Translation, Value, edges};
 
-/// A map with `A` or `4A` channels as the values of its anchors: `[N, h*w*A, values]`, or without
-/// the last axis for one value.
+/// Rearranges a map with `A * values` channels by anchor: `[N, h*w*A, values]`, or `[N, h*w*A]` for
+/// one value.
 fn by_anchor(t: &mut Translation<'_>, map: TensorId, values: usize) -> Result<String, OnnxError> {
     let anchors: usize = t.desc(map).shape[1..].iter().product::<usize>() / values;
     let map = t.edge(map)?;
@@ -22,7 +22,8 @@ fn by_anchor(t: &mut Translation<'_>, map: TensorId, values: usize) -> Result<St
     Ok(t.nodes.reshape(&last, if values == 1 { &shape[..2] } else { &shape }))
 }
 
-/// The anchors with the highest logits of each level. Runtimes also order equal ones by index.
+/// The anchors with the highest logits of each level. Like onegraph, ONNX runtimes order equal
+/// logits by index.
 pub(crate) fn top_k_per_level(op: &TopKPerLevel, t: &mut Translation<'_>, node: &Node) -> Outputs {
     let (mut kept, mut levels, mut first) = (Vec::new(), Vec::new(), 0);
     for (level, map) in node.inputs.iter().enumerate() {
@@ -78,7 +79,7 @@ pub(crate) fn decode_proposals(
     Ok(edges([boxes, scores]))
 }
 
-/// NMS with the levels as classes, then the best of each image.
+/// NMS with the levels as classes, then the best proposals of each image.
 pub(crate) fn nms_proposals(op: &NmsProposals, t: &mut Translation<'_>, node: &Node) -> Outputs {
     let NmsProposalsInputs { boxes, scores, levels, idx } = NmsProposalsInputs::of(&node.inputs);
     let rows = t.desc(*boxes).dim(1);
@@ -104,7 +105,7 @@ pub(crate) fn nms_proposals(op: &NmsProposals, t: &mut Translation<'_>, node: &N
     let images = n.rows(&scores);
     let none = n.filled(&images, &[rows], Fill::Float(OUT));
     let scores = n.one("ScatterND", &[&none, &places, &surviving], &[]);
-    // Levels one after the other: survivors in the order of their rows.
+    // With `ProposalScope::Level`, survivors keep the order of their rows, level by level.
     let mut rank = scores.clone();
     if !best_first {
         let is_in = is_in(n, &scores);
@@ -122,7 +123,7 @@ pub(crate) fn nms_proposals(op: &NmsProposals, t: &mut Translation<'_>, node: &N
     Ok(edges([boxes, scores, idx, counts]))
 }
 
-/// The valid rows of all images, as one list.
+/// Concatenates the valid proposals of all images to one list.
 pub(crate) fn flatten_rois(_: &FlattenRois, t: &mut Translation<'_>, node: &Node) -> Outputs {
     let [proposals, counts] = node.inputs[..] else { return Err(t.refusal()) };
     let (proposals, counts) = (t.edge(proposals)?, t.edge(counts)?);

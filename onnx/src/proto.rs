@@ -1,8 +1,7 @@
-//! The messages of ONNX's file format that are written, with the fields and numbers of
-//! `onnx.proto`.
+//! The messages of ONNX's file format that are used, with the field numbers of `onnx.proto`.
 //!
-//! A scalar whose value may be its type's zero is an `Option`: the format distinguishes a field
-//! that is 0 from an absent one.
+//! Scalars that may be 0 are `Option`s, because the format distinguishes a field that is 0 from an
+//! absent field.
 
 use prost::Message;
 

@@ -1,4 +1,4 @@
-//! The file under construction: the Program's tensors, and the nodes that compute them.
+//! The state of a translation: the Program's tensors, and the nodes that compute them.
 
 use std::collections::HashMap;
 
@@ -12,20 +12,20 @@ use crate::nodes::Nodes;
 #[derive(Debug, thiserror::Error)]
 pub enum OnnxError {
     /// An op without a translation.
-    #[error("{node} has no translation to ONNX, so this model has none")]
+    #[error("{node} has no translation to ONNX, so the export fails")]
     Op {
         /// The node, as returned by [`Program::node_name`].
         node: String,
     },
     /// A tensor that no translation computes.
-    #[error("{node} reads `{tensor}`, which ONNX files do not have")]
+    #[error("{node} reads `{tensor}`, which is not available in ONNX files")]
     Tensor {
         /// The node.
         node: String,
         /// The tensor.
         tensor: String,
     },
-    /// A constant that cannot be computed.
+    /// A constant could not be computed.
     #[error(transparent)]
     Constant(#[from] OpError),
 }
@@ -39,20 +39,20 @@ pub(crate) enum Value {
     Edge(String),
 }
 
-/// The outputs of a node. Trailing outputs may be missing if they are never read.
+/// The outputs of a node; trailing outputs that are never read may be missing.
 pub(crate) type Outputs = Result<Vec<Value>, OnnxError>;
 
-/// Outputs that the file computes.
+/// Outputs that nodes of the file compute.
 pub(crate) fn edges<const K: usize>(names: [String; K]) -> Vec<Value> {
     names.map(Value::Edge).into()
 }
 
-/// The detections as lists `[S, ..]` over the batch.
+/// The detections of all images, as lists `[S, ..]`.
 #[derive(Debug, Clone)]
 pub(crate) struct Found {
-    /// Image of each, and its rank in that image, `[S, 2]`.
+    /// Image of each detection, and its position among the image's detections, `[S, 2]`.
     pub(crate) places: String,
-    /// N, in a list with one element.
+    /// The number of images N, as a list with one element.
     pub(crate) images: String,
     /// D.
     pub(crate) per_image: usize,
@@ -65,9 +65,9 @@ pub(crate) struct Translation<'a> {
     pub(crate) nodes: Nodes,
     pub(crate) found: Option<Found>,
     pub(crate) values: HashMap<TensorId, Value>,
-    /// Constants that are in the file, by tensor and use.
+    /// Names of constants that are already in the file, by tensor and purpose.
     placed: HashMap<(TensorId, &'static str), String>,
-    /// The node being translated.
+    /// Name of the node that is being translated.
     pub(crate) name: String,
 }
 
@@ -79,7 +79,7 @@ impl<'a> Translation<'a> {
         Self { program, nodes, found, values, placed, name }
     }
 
-    /// The error for a node whose op, or whose form of it, has no translation.
+    /// The error for the current node if its op, or this variant of its op, has no translation.
     pub(crate) fn refusal(&self) -> OnnxError {
         OnnxError::Op { node: self.name.clone() }
     }
@@ -108,8 +108,8 @@ impl<'a> Translation<'a> {
         }
     }
 
-    /// A constant computed from tensor `id` for one `purpose`: only once, for any number of
-    /// requests.
+    /// Adds a constant computed from tensor `id` for one `purpose`; repeated calls return the
+    /// existing constant.
     pub(crate) fn place(
         &mut self,
         id: TensorId,
@@ -132,7 +132,7 @@ impl<'a> Translation<'a> {
         Ok(name)
     }
 
-    /// Shape and role of a tensor in the Program, which has one image.
+    /// Shape and role of a tensor in the Program, which is for one image.
     pub(crate) fn desc(&self, id: TensorId) -> &'a TensorDesc {
         self.program.desc(id)
     }

@@ -1,5 +1,5 @@
-//! The extension module of the Python package `onegraph`; `onegraph/_native.pyi` describes it as
-//! Python sees it.
+//! The extension module of the Python package `onegraph`; its Python interface is described in
+//! `onegraph/_native.pyi`.
 
 mod predictor;
 mod store;
@@ -28,14 +28,14 @@ fn prepare() -> PyResult<()> {
     done.as_ref().copied().map_err(error)
 }
 
-/// `key=value` of each override, in the form of `--set`: numbers, strings, booleans, lists, and
-/// `None`, which unsets a key.
+/// Each override as `key=value`, the form of `--set`. Values are numbers, strings, booleans, lists,
+/// or `None`, which unsets a key.
 fn overrides(values: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<String>> {
     let Some(values) = values else { return Ok(Vec::new()) };
     let json = values.py().import("json")?.getattr("dumps")?;
     let mut all = Vec::new();
     for (key, value) in values {
-        // JSON's strings, numbers, booleans and lists are TOML's.
+        // JSON strings, numbers, booleans and lists are valid TOML.
         let value = if value.is_none() {
             "\"none\"".to_string()
         } else {
@@ -48,8 +48,8 @@ fn overrides(values: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<String>> {
     Ok(all)
 }
 
-/// Uses the command that the wheel installs for the self-test of a GPU's kernels when it is first
-/// opened.
+/// Makes the self-test of the kernels, which runs when a GPU is first opened, use the `onegraph`
+/// command that the wheel installs.
 fn check_gpus_by_the_command(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let scripts = module.py().import("sysconfig")?.call_method1("get_path", ("scripts",))?;
     let command = scripts.extract::<PathBuf>()?.join("onegraph");

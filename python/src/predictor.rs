@@ -56,7 +56,7 @@ impl Predictor {
         Ok(Self { model: Mutex::new(model), classes })
     }
 
-    /// One image or a list of them; each a path or an array.
+    /// Detects objects on one image or on a list of images; each is a path or an array.
     fn predict<'py>(&self, py: Python<'py>, image: &Bound<'py, PyAny>) -> PyResult<Py<PyAny>> {
         let list = image.cast::<PyList>().ok();
         let images = match list {
@@ -112,7 +112,7 @@ impl Predictor {
     }
 }
 
-/// The shape and type of an array, or the type of anything else.
+/// The shape and type of an array, or the type of any other object.
 fn described(value: &Bound<'_, PyAny>) -> String {
     let kind = value.get_type().to_string();
     match (value.getattr("shape"), value.getattr("dtype")) {
@@ -121,7 +121,7 @@ fn described(value: &Bound<'_, PyAny>) -> String {
     }
 }
 
-/// Objects found on an image, best first.
+/// Objects detected on an image, by decreasing score.
 #[pyclass(module = "onegraph", frozen)]
 pub(crate) struct Detections {
     objects: Vec<Prediction>,

@@ -13,7 +13,7 @@ use score::Rle;
 
 use crate::error;
 
-/// An open store; an image is decoded when it is taken.
+/// An open store; images are decoded on access.
 #[pyclass(module = "onegraph", frozen)]
 pub(crate) struct Store {
     store: Stored,
@@ -83,7 +83,7 @@ impl Store {
     }
 }
 
-/// The mask of an object; of one that has only a box, an empty one.
+/// The mask of an object; an empty mask if the object has only a box.
 fn mask(segmentation: &Segmentation<'_>, height: u32, width: u32) -> PyResult<Rle> {
     match segmentation {
         Segmentation::Runs(counts) => Ok(Rle { height, width, counts: counts.to_vec() }),

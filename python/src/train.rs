@@ -16,8 +16,8 @@ use crate::{error, overrides, prepare};
 /// Polling interval for signals and for new rows of the metrics.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Trains; `arguments` are `onegraph train`'s without its overrides. `tick` is called with the
-/// run's directory while the run is active, and once after it.
+/// Trains; `arguments` are those of `onegraph train` without config overrides. `tick` is called
+/// with the run directory repeatedly during the run, and once after it.
 #[pyfunction]
 pub(crate) fn train(
     py: Python<'_>,
@@ -49,7 +49,8 @@ pub(crate) fn train(
             Some(place) => py.check_signals().and_then(|()| tick.call1((place,)).map(drop)),
             None => py.check_signals(),
         };
-        // The run finishes its step and saves; only the first error is reported.
+        // After an error of `tick`, the run completes its step and saves; only the first error is
+        // reported.
         if let Err(fault) = seen {
             interrupted.store(true, Ordering::SeqCst);
             raised.get_or_insert(fault);

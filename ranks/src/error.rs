@@ -1,17 +1,17 @@
-//! Errors between ranks; each message is one line for the user.
+//! Errors of communication between ranks; each message is one line for the user.
 
 use thiserror::Error;
 
 use crate::lost::Lost;
 
-/// Why a rank cannot start or continue.
+/// The reason why a rank cannot start or continue.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RanksError {
     /// The launcher's variables are incomplete or contradict each other, or rank 0 has no usable
     /// address.
     #[error("{0}")]
     Launcher(String),
-    /// The ranks have different tokens, not all of them joined, or this one was rejected.
+    /// The ranks have different tokens, some ranks did not join, or this rank was rejected.
     #[error("{0}")]
     Join(String),
     /// A rank runs with a different config, seed or data set than rank 0.
@@ -20,7 +20,7 @@ pub enum RanksError {
     /// The ranks are at different points of the program.
     #[error("{0}")]
     Diverged(String),
-    /// Another rank is gone.
+    /// A different rank was lost.
     #[error("{0}")]
     Lost(Box<Lost>),
 }

@@ -1,5 +1,5 @@
-//! The messages between ranks, as bytes: their length as a little-endian `u32`, then the frame in
-//! postcard's format. A [`Frame::Message`] is followed by its bytes.
+//! The encoding of messages between ranks: a frame's length as a little-endian `u32`, then the
+//! frame in postcard's format. After a [`Frame::Message`] come the bytes of the message.
 
 use std::io::{self, ErrorKind, Read};
 
@@ -8,33 +8,32 @@ use serde::{Deserialize, Serialize};
 use crate::lost::Lost;
 use crate::member::Member;
 
-/// Bytes of a proof of knowing the token.
+/// Length of a proof that a rank knows the token.
 pub(crate) const PROOF_BYTES: usize = 32;
 
-/// Maximum frame length: a list of all ranks.
+/// Maximum frame length; the longest frame is a list of all ranks.
 pub(crate) const MAX_FRAME_BYTES: usize = 1 << 20;
 
-/// Maximum frame length of a rank that has not proved that it knows the token.
+/// Maximum length of a frame from a rank that is not yet authenticated.
 pub(crate) const MAX_JOIN_BYTES: usize = 1024;
 
 /// One frame.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Frame {
-    /// A rank that was started as one of `ranks` requests to join, and proves that it knows the
-    /// token.
+    /// A rank requests to join: itself, the number of ranks it was started with, and its proof.
     Join { member: Member, ranks: usize, proof: [u8; PROOF_BYTES] },
-    /// The request is accepted; rank 0 proves that it knows the token, too.
+    /// Rank 0 accepts the request, with its own proof.
     Welcome { proof: [u8; PROOF_BYTES] },
-    /// The request is rejected. The rank may try `again` if it may have reached rank 0 of another
-    /// run.
+    /// Rank 0 rejects the request. With `again`, the rank may retry: it may have reached rank 0 of
+    /// a different run.
     Refused { again: bool, reason: String },
-    /// All ranks have joined; their list.
+    /// All ranks have joined; contains the list of ranks.
     Start(Vec<Member>),
     /// A heartbeat: the rank's step, and its current activity.
     Alive { step: u64, doing: String },
-    /// A message of `bytes` bytes, and the operation that it belongs to.
+    /// The header of a message: its operation and its number of bytes.
     Message { what: String, bytes: u64 },
-    /// The rank leaves: regularly, or with an exit code and an error.
+    /// The rank leaves: regularly (`None`), or with an exit code and an error.
     Leave(Option<(u8, String)>),
     /// A rank was lost.
     Lost(Lost),
@@ -64,7 +63,7 @@ impl Frame {
         from.read_exact(&mut bytes)?;
         match postcard::take_from_bytes(&bytes) {
             Ok((frame, [])) => Ok(frame),
-            _ => Err(invalid("it sent bytes that are not a frame".into())),
+            _ => Err(invalid("it sent an invalid frame".into())),
         }
     }
 }
@@ -95,7 +94,7 @@ mod tests {
                 for bit in 0..8 {
                     let mut changed = bytes.clone();
                     changed[at] ^= 1 << bit;
-                    // It is another frame, or invalid; nothing panics.
+                    // Changed bytes decode to a different frame or are rejected, without a panic.
                     assert!(read(&changed).ok().as_ref() != Some(&frame));
                 }
             }

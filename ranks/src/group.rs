@@ -1,5 +1,4 @@
-//! The ranks of a run as one group: the messages between their hosts, and how the loss of a rank
-//! ends the others.
+//! The group of a run's ranks: collective operations on messages, and the handling of a lost rank.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -12,20 +11,21 @@ use crate::lost::Lost;
 use crate::member::Member;
 use crate::options::JoinOptions;
 
-/// Maximum number of characters of a value in [`Group::agree`]'s errors.
+/// Maximum number of characters of a value in an error of [`Group::agree`].
 const MAX_SHOWN: usize = 60;
 
 /// Names and values that ranks compare.
 type Facts = Vec<(String, String)>;
 
-/// The connections of this rank: a star around rank 0.
+/// This rank's view of the group. Rank 0 is connected to all other ranks, which have no other
+/// connections.
 ///
 /// All ranks call [`broadcast`](Self::broadcast), [`gather`](Self::gather),
 /// [`barrier`](Self::barrier), [`agree`](Self::agree) and [`sum`](Self::sum) in the same order,
-/// from one thread at a time. Such a call has no timeout: it waits as long as all ranks send
-/// heartbeats, and ends with [`RanksError::Lost`] when one stops.
+/// from one thread at a time. These calls have no timeout: they wait as long as all ranks send
+/// heartbeats, and fail with [`RanksError::Lost`] when a rank stops.
 ///
-/// If the last handle is dropped without [`leave`](Self::leave), the others treat this rank as
+/// If the last handle is dropped without [`leave`](Self::leave), the other ranks treat this rank as
 /// lost.
 #[derive(Clone)]
 pub struct Group(Arc<Inner>);
@@ -33,11 +33,11 @@ pub struct Group(Arc<Inner>);
 struct Inner {
     rank: usize,
     members: Vec<Member>,
-    /// None if the group has one rank.
+    /// `None` if the group has only one rank.
     links: Option<Arc<Links>>,
-    /// Held during a collective operation.
+    /// Locked during a collective operation.
     operation: Mutex<()>,
-    /// Why a sum failed.
+    /// The reason why a sum failed.
     fault: OnceLock<String>,
 }
 
@@ -61,16 +61,16 @@ impl Group {
         Self(Arc::new(Inner { rank, members, links, operation, fault }))
     }
 
-    /// A group of this process only.
+    /// A group that contains only this process.
     pub fn single() -> Self {
         Self::new(0, vec![Member::this(0, 0)], None)
     }
 
-    /// Joins the other ranks of the run; returns when all have joined.
+    /// Joins the run's other ranks; returns when all ranks have joined.
     ///
     /// # Errors
-    /// One-line messages: no usable address or token, the port is in use, this rank was rejected,
-    /// or the ranks that did not join in time.
+    /// If there is no usable address or token, the port is in use, this rank was rejected, or some
+    /// ranks did not join in time. The message is one line.
     pub fn join(launch: &Launch, options: JoinOptions) -> Result<Self, RanksError> {
         if launch.ranks == 1 {
             return Ok(Self::single());
@@ -115,15 +115,15 @@ impl Group {
         hosts.len()
     }
 
-    /// Records this rank's activity, as words that follow "was": "reducing the gradients". It is
-    /// sent to the others with the heartbeats.
+    /// Records this rank's step and activity, which its heartbeats contain. The activity must fit
+    /// after "was", such as "reducing the gradients".
     pub fn set_doing(&self, step: u64, what: &str) {
         if let Some(links) = &self.0.links {
             links.set_doing(step, what);
         }
     }
 
-    /// Broadcasts rank 0's bytes to every rank; `from_first` is ignored on the others.
+    /// Broadcasts rank 0's bytes to all ranks; `from_first` is used only on rank 0.
     ///
     /// # Errors
     /// If a rank is lost, or another is in a different operation.
@@ -132,8 +132,8 @@ impl Group {
         self.broadcast_within(what, from_first)
     }
 
-    /// Gathers the bytes of all ranks, by rank, on rank 0; the others return nothing, without
-    /// waiting.
+    /// Gathers the bytes of all ranks on rank 0, in rank order. Other ranks return an empty list,
+    /// without waiting.
     ///
     /// # Errors
     /// If a rank is lost, or another is in a different operation.
@@ -142,7 +142,7 @@ impl Group {
         self.gather_within(what, mine)
     }
 
-    /// Returns when all ranks have called it.
+    /// Returns when all ranks have called this function.
     ///
     /// # Errors
     /// If a rank is lost, or another is in a different operation.
@@ -155,9 +155,10 @@ impl Group {
     /// Compares name-value pairs with rank 0's.
     ///
     /// # Errors
-    /// On every rank, if one differs: rank, host, name and both values. Also if a rank is lost.
+    /// On every rank, if a value differs; the message has rank, host, name and both values. Also if
+    /// a rank is lost.
     pub fn agree(&self, facts: &[(&str, String)]) -> Result<(), RanksError> {
-        let what = "the comparison of what the ranks run";
+        let what = "the comparison of the ranks' settings";
         let _operation = self.operation();
         // Vectors of strings can always be serialized.
         let gathered = self.gather_within(what, &postcard::to_stdvec(facts).unwrap_or_default())?;
@@ -170,7 +171,7 @@ impl Group {
         Err(RanksError::Differs(String::from_utf8_lossy(&verdict).into_owned()))
     }
 
-    /// The first difference from rank 0's values, as a message; empty if there is none.
+    /// A message about the first difference from rank 0's values; empty if there is none.
     fn verdict(&self, all: &[Facts]) -> String {
         let Some((own, others)) = all.split_first() else { return String::new() };
         let find = |facts: &Facts, name: &str| {
@@ -194,7 +195,7 @@ impl Group {
         String::new()
     }
 
-    /// Why a [`sum`](Self::sum) failed, if one has.
+    /// The reason why a [`sum`](Self::sum) failed, if any did.
     pub fn fault(&self) -> Option<String> {
         self.0.fault.get().cloned()
     }
@@ -203,22 +204,22 @@ impl Group {
         self.0.fault.get_or_init(|| fault);
     }
 
-    /// The first rank that was lost, if one was.
+    /// The first rank that was lost, if any.
     pub fn lost(&self) -> Option<Lost> {
         self.0.links.as_ref()?.lost().cloned()
     }
 
-    /// Sets `f` to be called once when a rank is lost, on a thread of the group; immediately if one
-    /// is already lost. A later call replaces `f`.
+    /// Registers `f`, which is called once when a rank is lost, on a thread of the group; if a rank
+    /// is already lost, it is called at once. A later call replaces `f`.
     pub fn on_loss(&self, f: Box<dyn FnOnce(&Lost) + Send>) {
         if let Some(links) = &self.0.links {
             links.on_loss(f);
         }
     }
 
-    /// Ends this rank's participation: regularly, or with its exit code and an error, which the
-    /// others include in their message. Waits at most a second until they have read it. Only drop
-    /// may follow.
+    /// Leaves the group: regularly (`None`), or with an exit code and an error, which the other
+    /// ranks report. Waits at most a second until the other ranks have read this. Afterwards the
+    /// group may only be dropped.
     pub fn leave(&self, fault: Option<(u8, &str)>) {
         if let Some(links) = &self.0.links {
             links.leave(fault);
@@ -250,7 +251,7 @@ impl Group {
     }
 }
 
-/// A value for a message.
+/// Formats a value for a message.
 fn shown(value: Option<String>) -> String {
     let Some(value) = value else { return "none".into() };
     match value.char_indices().nth(MAX_SHOWN) {

@@ -1,4 +1,5 @@
-//! Mutual authentication of two ranks: both prove that they know the token, and neither sends it.
+//! Mutual authentication of two ranks: each proves that it knows the token, without sending the
+//! token.
 //!
 //! ```text
 //! both:   greeting, nonce
@@ -16,17 +17,18 @@ use sha2::Sha256;
 use crate::frame::{Frame, MAX_JOIN_BYTES, PROOF_BYTES};
 use crate::member::Member;
 
-/// The protocol and its version: other bytes are not from a rank, or from another version.
+/// Name and version of the protocol; any other bytes come from a different program or a different
+/// version.
 const GREETING: [u8; 10] = *b"onegraph\x03\x00";
 
-/// Bytes of the random number in a greeting.
+/// Length of the random number in a greeting.
 const NONCE_BYTES: usize = 16;
 
-/// A random number from each side, rank 0's last, to prevent replay attacks.
+/// The random numbers of both sides, rank 0's last; they prevent replay attacks.
 type Nonces = [[u8; NONCE_BYTES]; 2];
 
-/// A stream whose reads and writes all share one deadline: a slow peer cannot extend it byte by
-/// byte.
+/// A stream with one deadline for all reads and writes, which a slow peer cannot extend by sending
+/// single bytes.
 pub(crate) struct Timed<'a> {
     pub(crate) stream: &'a TcpStream,
     pub(crate) deadline: Instant,
@@ -46,22 +48,22 @@ impl Timed<'_> {
         Frame::read(self, max).map_err(in_words)
     }
 
-    /// Exchanges greetings: this side's nonce, and the other's.
+    /// Exchanges greetings; returns this side's nonce and the peer's.
     fn greet(&mut self) -> Result<Nonces, String> {
         let mut own = [0; NONCE_BYTES];
         getrandom::fill(&mut own).map_err(|error| error.to_string())?;
         self.write_all(&[&GREETING[..], &own].concat()).map_err(in_words)?;
-        // Its first bytes are sufficient to recognise a peer with another protocol.
+        // The first bytes are sufficient to recognise a peer with a different protocol.
         let mut greeting = [0; GREETING.len()];
         self.read_exact(&mut greeting).map_err(in_words)?;
         let (name, version) = greeting.split_at(GREETING.len() - 2);
         if name != &GREETING[..name.len()] {
-            return Err(format!("it speaks another protocol (`{}`)", greeting.escape_ascii()));
+            return Err(format!("it uses another protocol (`{}`)", greeting.escape_ascii()));
         }
         if greeting != GREETING {
             return Err(format!(
-                "it speaks version {} of the protocol, and this rank version {}; run one version \
-                 of onegraph on all ranks",
+                "it uses version {} of the protocol, and this rank version {}; run the same \
+                 onegraph on all ranks",
                 version[0],
                 GREETING[name.len()]
             ));
@@ -90,7 +92,7 @@ impl Write for Timed<'_> {
     }
 }
 
-/// A rank that has proved that it knows the token, and waits to be accepted.
+/// An authenticated rank that waits for rank 0 to accept it.
 pub(crate) struct Asking {
     pub(crate) stream: TcpStream,
     pub(crate) member: Member,
@@ -101,11 +103,11 @@ pub(crate) struct Asking {
 }
 
 impl Asking {
-    /// Rank 0's side of a new connection.
+    /// Rank 0's side of the handshake on a new connection.
     ///
     /// # Errors
-    /// The reason why the peer is not a rank of this run. It is also sent to a peer that can read
-    /// it.
+    /// The reason why the peer is not a rank of this run. It is also sent to peers that use the
+    /// protocol.
     pub(crate) fn accept(stream: TcpStream, token: &str, limit: Duration) -> Result<Self, String> {
         let mut timed = Timed { stream: &stream, deadline: Instant::now() + limit };
         let [own, theirs] = timed.greet()?;
@@ -113,8 +115,8 @@ impl Asking {
         match timed.receive(MAX_JOIN_BYTES)? {
             Frame::Join { member, ranks, proof } => {
                 if mac(token, &asked(&member, ranks), &nonces).verify_slice(&proof).is_err() {
-                    let reason = "the token is another one".to_owned();
-                    // The unknown peer may be gone; only the log line matters.
+                    let reason = "the tokens differ".to_owned();
+                    // The peer may have disconnected; then the reason is only logged.
                     let _ = timed.send(&Frame::Refused { again: true, reason: reason.clone() });
                     return Err(reason);
                 }
@@ -125,7 +127,7 @@ impl Asking {
         }
     }
 
-    /// Accepts the rank; false if it is gone.
+    /// Accepts the rank; false if it has disconnected.
     pub(crate) fn welcome(&self) -> bool {
         self.answer(&Frame::Welcome { proof: self.proof })
     }
@@ -140,7 +142,7 @@ impl Asking {
     }
 }
 
-/// Requests rank 0 to join `ranks` ranks: `Ok(Err)` is a permanent rejection.
+/// Asks rank 0 to accept this rank as one of `ranks` ranks. `Ok(Err)` is a permanent rejection.
 ///
 /// # Errors
 /// The reason why the peer is not rank 0 of this run.
@@ -166,7 +168,7 @@ pub(crate) fn ask(
     }
 }
 
-/// The bytes covered by a rank's proof in addition to the nonces.
+/// The bytes that a rank's proof covers, in addition to the nonces.
 fn asked(member: &Member, ranks: usize) -> Vec<u8> {
     let frame = Frame::Join { member: member.clone(), ranks, proof: [0; PROOF_BYTES] };
     [b"rank", frame.to_bytes().as_slice()].concat()
@@ -181,12 +183,12 @@ fn mac(token: &str, what: &[u8], nonces: &Nonces) -> Hmac<Sha256> {
     mac
 }
 
-/// An error of a handshake, for the log.
+/// The message for an I/O error during the handshake.
 fn in_words(error: io::Error) -> String {
     match error.kind() {
-        ErrorKind::TimedOut | ErrorKind::WouldBlock => "it did not finish its greeting".into(),
+        ErrorKind::TimedOut | ErrorKind::WouldBlock => "it did not complete the handshake".into(),
         ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => {
-            "it closed the connection in its greeting".into()
+            "it disconnected during the handshake".into()
         }
         _ => error.to_string(),
     }

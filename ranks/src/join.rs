@@ -1,4 +1,4 @@
-//! How the ranks of a run join: rank 0 waits for all, and rejects unknown peers.
+//! Joining the ranks of a run: rank 0 waits for all ranks, and rejects unknown peers.
 
 use std::io::ErrorKind;
 use std::net::TcpStream;
@@ -20,13 +20,14 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Interval at which rank 0 checks that the joined ranks are still connected.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Maximum concurrent handshakes; further connections are rejected, and may retry.
+/// Maximum concurrent handshakes; additional connections are rejected, and their ranks retry.
 const MAX_HANDSHAKES: usize = 512;
 
 /// Maximum number of log lines about unknown peers.
 const MAX_LINES: usize = 50;
 
-/// All ranks, and this one's connections: on rank 0 to each other rank, else only to rank 0.
+/// The list of all ranks, and this rank's connections: on rank 0 to each other rank, on other ranks
+/// to rank 0.
 pub(crate) struct Joined {
     pub(crate) members: Vec<Member>,
     /// By rank.
@@ -56,10 +57,10 @@ pub(crate) fn join(launch: &Launch, options: &JoinOptions) -> Result<Joined, Ran
     })
 }
 
-/// The result of one handshake, and the peer.
+/// The address of a peer, and the result of the handshake with it.
 type Greeted = (String, Result<Asking, String>);
 
-/// Rank 0 while it waits for the others.
+/// Rank 0 while it waits for the other ranks.
 struct Acceptor {
     listener: Listener,
     token: String,
@@ -97,8 +98,8 @@ impl Acceptor {
     fn wait(mut self, deadline: Instant) -> Result<Joined, RanksError> {
         let mut looked = Instant::now();
         while self.members.contains(&None) {
-            // Fails if there is no connection, or it is already closed; also with too many open
-            // files.
+            // `accept` fails if no connection waits, if the connection is already closed, or with
+            // too many open files.
             while let Ok((stream, from)) = self.listener.accept() {
                 self.greet(stream, from);
             }
@@ -124,19 +125,19 @@ impl Acceptor {
     /// Starts the handshake of a connection, on a separate thread.
     fn greet(&mut self, stream: TcpStream, from: String) {
         if self.handshakes >= MAX_HANDSHAKES {
-            return self.refuse_line(&from, "too many connect at once");
+            return self.refuse_line(&from, "too many connections at once");
         }
         let (token, sender) = (self.token.clone(), self.greeted.0.clone());
         let greet = move || {
             let asking = Asking::accept(stream, &token, HANDSHAKE);
-            // No receiver: the run has started without this one.
+            // Sending fails if the run has started without this connection.
             let _ = sender.send((from, asking));
         };
         let builder = thread::Builder::new().name("rank-handshake".into()).stack_size(256 << 10);
         self.handshakes += usize::from(builder.spawn(greet).is_ok());
     }
 
-    /// Accepts a rank, or sends it the reason of its rejection.
+    /// Accepts a rank, or rejects it and sends it the reason.
     fn take(&mut self, (from, result): Greeted) {
         self.handshakes -= 1;
         let asking = match result {
@@ -154,8 +155,8 @@ impl Acceptor {
             format!("host {host} sent rank {rank}, which cannot join rank 0 of {expected}")
         } else if let Some(other) = self.there(rank) {
             format!(
-                "rank {rank} came twice: from host {} (process {}) and from host {host} (process \
-                 {}); give each its own rank",
+                "rank {rank} joined twice: from host {} (process {}) and from host {host} (process \
+                 {}); give each process its own rank",
                 other.host, other.pid, member.pid
             )
         } else {
@@ -169,14 +170,15 @@ impl Acceptor {
         asking.refuse(why);
     }
 
-    /// The member with this rank, unless its connection is closed: then the rank is free again.
+    /// The member with this rank, if any. If its connection has closed, removes it, so that the
+    /// rank is free again.
     fn there(&mut self, rank: usize) -> Option<&Member> {
         let stream = self.streams[rank].as_ref()?;
         let is_open = stream.set_nonblocking(true).is_ok()
             && matches!(stream.peek(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
             && stream.set_nonblocking(false).is_ok();
         if !is_open {
-            (self.say)(&format!("rank {rank} went away before all ranks had come"));
+            (self.say)(&format!("rank {rank} disconnected before all ranks joined"));
             (self.members[rank], self.streams[rank]) = (None, None);
         }
         self.members[rank].as_ref()
@@ -187,17 +189,17 @@ impl Acceptor {
         if self.lines <= MAX_LINES {
             (self.say)(&format!("refused a connection from {from}: {why}"));
         } else if self.lines == MAX_LINES + 1 {
-            (self.say)("more connections are refused without a line");
+            (self.say)("further refused connections are not logged");
         }
     }
 
-    /// Reports the missing ranks, on rank 0 and on the ranks that joined.
+    /// Returns an error that lists the missing ranks, and sends it to the ranks that have joined.
     fn give_up(&mut self) -> RanksError {
         let missing: Vec<usize> =
             (0..self.members.len()).filter(|&rank| self.members[rank].is_none()).collect();
         let reason = format!(
-            "{} of {} did not come within {} s; see whether they were started and reach rank 0's \
-             host, or raise ranks.join_timeout_seconds",
+            "{} of {} did not join within {} s; check that they were started and can reach rank \
+             0's host, or raise ranks.join_timeout_seconds",
             list(&missing),
             self.members.len(),
             self.join_timeout.as_secs_f64()
@@ -206,7 +208,7 @@ impl Acceptor {
         RanksError::Join(reason)
     }
 
-    /// Sends a frame to all joined ranks. A rank that has left since is detected later.
+    /// Sends a frame to all joined ranks. Errors are ignored: lost ranks are detected later.
     fn broadcast(&self, frame: &Frame) {
         for stream in self.streams.iter().flatten() {
             let deadline = Instant::now() + Duration::from_secs(1);
@@ -215,7 +217,7 @@ impl Acceptor {
     }
 }
 
-/// "rank 3", or "ranks 1, 2 and 3", at most ten of them.
+/// Formats ranks as "rank 3" or "ranks 1, 2 and 3"; lists at most ten.
 fn list(ranks: &[usize]) -> String {
     let shown: Vec<String> = ranks.iter().take(10).map(ToString::to_string).collect();
     match &shown[..] {
@@ -228,7 +230,8 @@ fn list(ranks: &[usize]) -> String {
     }
 }
 
-/// The other ranks' side: retries until rank 0 is reachable, then waits until all have joined.
+/// Joins as a rank other than 0: retries until rank 0 is reachable, then waits until all ranks have
+/// joined.
 fn come(
     meeting: &Rendezvous,
     launch: &Launch,
@@ -266,7 +269,7 @@ fn wait_for_start(
     options: &JoinOptions,
     deadline: Instant,
 ) -> Result<Joined, RanksError> {
-    // Rank 0 times out first, and reports which ranks are missing.
+    // Rank 0 times out earlier, and then sends which ranks are missing.
     let deadline = deadline.max(Instant::now() + options.join_timeout) + HANDSHAKE;
     match (Timed { stream: &stream, deadline }).receive(MAX_FRAME_BYTES) {
         Ok(Frame::Start(members)) if members.len() == launch.ranks => {
@@ -275,9 +278,9 @@ fn wait_for_start(
             Ok(Joined { members, streams })
         }
         Ok(Frame::Refused { reason, .. }) => Err(RanksError::Join(reason)),
-        Ok(other) => Err(RanksError::Join(format!("rank 0 sent {other:?} instead of a start"))),
+        Ok(other) => Err(RanksError::Join(format!("rank 0 sent {other:?} instead of Start"))),
         Err(error) => {
-            Err(RanksError::Join(format!("rank 0 went away before all ranks had come: {error}")))
+            Err(RanksError::Join(format!("rank 0 disconnected before all ranks joined: {error}")))
         }
     }
 }

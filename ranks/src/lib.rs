@@ -1,5 +1,5 @@
-//! The processes of one run: how each determines its rank, how they find each other, how they
-//! all-reduce on CPUs, and what happens when one is lost.
+//! The processes (ranks) of a run: determining the rank, joining, all-reduce on CPUs, and detecting
+//! lost ranks.
 //!
 //! | for | read |
 //! |---|---|

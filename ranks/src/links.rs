@@ -1,8 +1,8 @@
-//! The connections of one rank: their threads, and the state received from the others.
+//! The connections of one rank: their threads, and the state received from other ranks.
 //!
-//! Each connection has a thread that reads and one that writes, so no rank waits for a peer that
-//! does not read. The writer sends a heartbeat whenever it has nothing else to send, and the reader
-//! ends if nothing arrives for too long.
+//! Each connection has a reader thread and a writer thread, so a rank never waits for a peer that
+//! does not read. The writer sends heartbeats while it has nothing else to send; the reader reports
+//! a loss if nothing arrives for too long.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -18,16 +18,16 @@ use crate::join::Joined;
 use crate::lost::Lost;
 use crate::member::Member;
 
-/// Maximum time that a leaving rank waits for the others to read its message.
+/// Maximum time that a leaving rank waits until its peers have read its last message.
 const MAX_BYE: Duration = Duration::from_secs(1);
 
-/// Bytes that are reserved for a message before it arrives.
+/// Maximum number of bytes that are reserved for a message before it arrives.
 const RESERVED_BYTES: u64 = 16 << 20;
 
 /// Called when a rank is lost.
 pub(crate) type OnLoss = Box<dyn FnOnce(&Lost) + Send>;
 
-/// A frame, and the bytes of a message.
+/// A frame, and the bytes that follow it.
 type Sent = (Frame, Arc<Vec<u8>>);
 
 /// The state that all threads of a rank share.
@@ -35,7 +35,7 @@ pub(crate) struct Links {
     rank: usize,
     pub(crate) members: Vec<Member>,
     timeout: Duration,
-    /// By rank: on rank 0 all others, else only rank 0.
+    /// Peers by rank: on rank 0 all other ranks, on other ranks only rank 0.
     peers: Vec<Option<Peer>>,
     state: Mutex<State>,
     changed: Condvar,
@@ -53,7 +53,7 @@ struct State {
     news: Vec<PeerState>,
     step: u64,
     doing: String,
-    /// The event that this rank waits for, while it does.
+    /// The event that this rank is waiting for, if any.
     waiting: Option<String>,
     /// True while a loss is being reported.
     losing: bool,
@@ -62,21 +62,21 @@ struct State {
     on_loss: Option<OnLoss>,
 }
 
-/// The last known state of a peer, and its messages.
+/// The last known state of a peer, and the messages received from it.
 #[derive(Default)]
 struct PeerState {
-    /// Operations and bytes.
+    /// Received messages: operation and bytes.
     inbox: VecDeque<(String, Vec<u8>)>,
     step: u64,
     doing: String,
-    /// True if it sent its leave message, or its connection ended.
+    /// True if the peer has sent its leave message, or its connection has ended.
     left: bool,
-    /// True once all queued output to it is written, or cannot be.
+    /// True once all output queued for the peer is written, or writing has failed.
     told: bool,
 }
 
 impl Links {
-    /// Starts the threads.
+    /// Starts the threads of all connections.
     pub(crate) fn start(
         rank: usize,
         joined: Joined,
@@ -159,8 +159,8 @@ impl Links {
     }
 
     /// # Errors
-    /// If a rank is lost. The error contains the operation that is waited for, which is more
-    /// specific than this rank's activity when the loss was noticed.
+    /// If a rank is lost. In the error, this rank's activity is the wait for `what`, which is more
+    /// specific than its activity when the loss was noticed.
     fn check(&self, with: usize, what: &str) -> Result<(), RanksError> {
         let lost = |lost: &Lost| Lost { doing: waiting(with, what), ..lost.clone() };
         self.lost().map_or(Ok(()), |found| Err(RanksError::Lost(Box::new(lost(found)))))
@@ -168,7 +168,8 @@ impl Links {
 
     fn send_frame(&self, to: usize, frame: Frame, bytes: Arc<Vec<u8>>) {
         if let Some(peer) = &self.peers[to] {
-            // Fails if its writer has ended: the connection is closed, which its reader reports.
+            // Fails if the peer's writer has ended: then the connection is closed, and the peer's
+            // reader reports it.
             let _ = peer.out.send((frame, bytes));
         }
     }
@@ -178,10 +179,10 @@ impl Links {
         (0..self.peers.len()).for_each(|peer| self.send_frame(peer, frame.clone(), Arc::default()));
     }
 
-    /// Waits for the next message of a rank, until a loss.
+    /// Waits for the next message from a rank.
     ///
     /// # Errors
-    /// If a rank is lost, or the other one is in a different operation or has left.
+    /// If a rank is lost, or rank `from` is in a different operation or has left.
     pub(crate) fn receive(&self, from: usize, what: &str) -> Result<Vec<u8>, RanksError> {
         let mut state = self.state();
         state.waiting = Some(waiting(from, what));
@@ -194,14 +195,14 @@ impl Links {
                 Some((theirs, bytes)) if theirs == what => break Ok(bytes),
                 Some((theirs, _)) => {
                     break Err(RanksError::Diverged(format!(
-                        "the ranks do different things: rank {from} on host {host} is at \
+                        "the ranks are in different operations: rank {from} on host {host} is at \
                          `{theirs}`, and rank {own} at `{what}`"
                     )));
                 }
                 None if state.news[from].left && !state.losing => {
                     break Err(RanksError::Diverged(format!(
-                        "rank {from} on host {host} has ended its run, and rank {own} waits for \
-                         it: {what}"
+                        "rank {from} on host {host} has ended its run, but rank {own} still waits \
+                         for it: {what}"
                     )));
                 }
                 None => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
@@ -211,7 +212,8 @@ impl Links {
         result
     }
 
-    /// Sends that this rank leaves, and waits briefly until the others have read it.
+    /// Announces that this rank leaves, waits briefly until its peers have read this, and closes
+    /// the connections.
     pub(crate) fn leave(&self, fault: Option<(u8, &str)>) {
         if std::mem::replace(&mut self.state().leaving, true) {
             return;
@@ -240,12 +242,12 @@ impl Links {
     pub(crate) fn close(&self) {
         self.state().leaving = true;
         for peer in self.peers.iter().flatten() {
-            // Fails if the peer closed it first.
+            // Fails if the peer has already closed the connection.
             let _ = peer.stream.shutdown(Shutdown::Both);
         }
     }
 
-    /// Records the loss of a rank (with its exit `code`, if it reported one), notifies the others,
+    /// Records the loss of a rank (with its exit `code`, if it reported one), notifies other ranks,
     /// and wakes all waiting threads.
     fn lose(&self, rank: usize, why: &str, code: Option<u8>) {
         let mut state = self.state();
@@ -261,7 +263,7 @@ impl Links {
         let host = self.members[rank].host.clone();
         let lost =
             Lost { rank, host, step, last, why: plain(why), code, seen_by: self.rank, doing };
-        // Rank 0 notifies all ranks, including a lost one, which may resume later.
+        // Rank 0 notifies all ranks, including the lost rank, which may resume later.
         if self.rank == 0 || rank == 0 {
             self.broadcast(&Frame::Lost(lost.clone()));
         }
@@ -286,9 +288,11 @@ impl Links {
                 Ok(None) => {}
                 Ok(Some(end)) => break (from, end),
                 Err(error) => match patient.stood {
-                    // Its final message is lost if this rank has not read the previous ones.
+                    // This process was suspended, and the peer has closed the connection: then this
+                    // rank is the lost one. The peer's last message cannot be read if earlier ones
+                    // are still unread.
                     Some(stood) if is_closed(&error) => {
-                        let why = format!("it stood still for {:.1} s", stood.as_secs_f64());
+                        let why = format!("it was suspended for {:.1} s", stood.as_secs_f64());
                         break (self.rank, Some((None, why)));
                     }
                     _ => break (from, Some((None, broken(&error)))),
@@ -302,8 +306,7 @@ impl Links {
         self.changed.notify_all();
     }
 
-    /// Receives one frame. After the last one it returns the exit code and the reason of a peer
-    /// that does not leave regularly.
+    /// Receives one frame. After the peer's last frame, returns how it ended.
     fn take(&self, from: usize, patient: &mut Patient<'_>) -> io::Result<Option<End>> {
         match Frame::read(patient, MAX_FRAME_BYTES)? {
             Frame::Alive { step, doing } => {
@@ -311,7 +314,7 @@ impl Links {
                 (news.step, news.doing) = (step, doing);
             }
             Frame::Message { what, bytes } => {
-                // Beyond this it grows as data arrives, regardless of the announced length.
+                // A longer message grows as its data arrives: the announced length is not trusted.
                 let mut message = Vec::with_capacity(bytes.min(RESERVED_BYTES) as usize);
                 patient.take(bytes).read_to_end(&mut message)?;
                 if (message.len() as u64) < bytes {
@@ -321,7 +324,7 @@ impl Links {
                 self.changed.notify_all();
             }
             Frame::Leave(fault) => {
-                // Signals to the peer that its final message was read.
+                // Signals to the peer that its last message was read.
                 let _ = patient.stream.shutdown(Shutdown::Both);
                 let end = |(code, error)| (Some(code), format!("it ended with: {error}"));
                 return Ok(Some(fault.map(end)));
@@ -338,7 +341,8 @@ impl Links {
         Ok(None)
     }
 
-    /// A thread that writes frames queued for a peer, or heartbeats, until this rank leaves.
+    /// A thread that writes the frames queued for a peer, or else heartbeats, until this rank
+    /// leaves.
     fn write(&self, mut stream: &TcpStream, queue: &Receiver<Sent>) {
         let interval = self.timeout / 10;
         let mut alive = Instant::now();
@@ -353,7 +357,7 @@ impl Links {
                 Err(RecvTimeoutError::Disconnected) => return,
             };
             let written = stream.write_all(&frame.to_bytes());
-            // If it fails, the reader gets the reason.
+            // If writing fails, the reader gets the reason.
             if written.and_then(|()| stream.write_all(&bytes)).is_err()
                 || matches!(frame, Frame::Leave(_))
             {
@@ -369,16 +373,17 @@ impl Links {
     }
 }
 
-/// The end of a peer that does not leave regularly: its exit code if it sent one, and the reason.
+/// How a peer ended: `None` if it left regularly, else its exit code, if it sent one, and the
+/// reason.
 type End = Option<(Option<u8>, String)>;
 
-/// A peer's stream, whose reads fail once it has been silent for too long.
+/// A peer's stream; reading fails once the peer has been silent for too long.
 struct Patient<'a> {
     stream: &'a TcpStream,
     /// The time limit of one read of the stream.
     tick: Duration,
     limit: Duration,
-    /// How long this process was stopped, if long enough that the others treated it as lost.
+    /// How long this process was suspended, if long enough that its peers treat it as lost.
     stood: Option<Duration>,
 }
 
@@ -396,7 +401,8 @@ impl Read for Patient<'_> {
                 Err(error)
                     if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
                 {
-                    // If this process itself was stopped, the others' data is still unread.
+                    // A long wait means that this process was suspended, not that the peer was
+                    // silent, so only a part of it counts.
                     silent += took.min(self.tick * 2);
                 }
                 read => return read,
@@ -409,7 +415,7 @@ impl Read for Patient<'_> {
     }
 }
 
-/// True if the peer closed the connection, with or without something unread in it.
+/// True if the peer closed the connection (a reset if it left data unread).
 fn is_closed(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset)
 }
@@ -423,7 +429,7 @@ fn broken(error: &io::Error) -> String {
     }
 }
 
-/// A text from another rank without control characters: it is printed to terminals.
+/// Replaces control characters in a text from another rank, because it is printed to terminals.
 fn plain(text: &str) -> String {
     text.replace(|c: char| c.is_control() && c != '\n', "?")
 }
@@ -432,11 +438,11 @@ fn waiting(with: usize, what: &str) -> String {
     format!("waiting for rank {with}: {what}")
 }
 
-/// Two handles of a stream: to read, with a time limit for each read, and to write.
+/// Two handles of a stream: one to read, with a time limit for each read, and one to write.
 fn two_handles(stream: &TcpStream, tick: Duration) -> io::Result<[TcpStream; 2]> {
     stream.set_read_timeout(Some(tick))?;
     stream.set_write_timeout(None)?;
-    // Sockets within one host have no such delay to disable.
+    // Fails for Unix sockets, which have no delay to disable.
     let _ = stream.set_nodelay(true);
     Ok([stream.try_clone()?, stream.try_clone()?])
 }
@@ -444,6 +450,6 @@ fn two_handles(stream: &TcpStream, tick: Duration) -> io::Result<[TcpStream; 2]>
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), RanksError> {
     let builder = thread::Builder::new().name(name.to_owned()).stack_size(512 << 10);
     builder.spawn(run).map(|_| ()).map_err(|error| {
-        RanksError::Join(format!("a thread of the connections cannot start: {error}"))
+        RanksError::Join(format!("a thread of a connection cannot start: {error}"))
     })
 }

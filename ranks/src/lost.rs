@@ -1,27 +1,27 @@
-//! The loss of a rank, as reported by the others.
+//! The loss of a rank, as reported by other ranks.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A rank that was lost, and the activity of this rank at the time.
+/// A lost rank, and the activity of the rank that reports the loss.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lost {
     /// The lost rank.
     pub rank: usize,
     /// Its host.
     pub host: String,
-    /// The last step that it, or this rank, is known to have begun.
+    /// The last step that the lost rank or the reporting rank is known to have begun.
     pub step: u64,
-    /// The last activity that it reported; empty if none.
+    /// The last activity that the lost rank reported; empty if none.
     pub last: String,
     /// How the loss was detected.
     pub why: String,
-    /// Its exit code, if it ended by itself and reported the code.
+    /// The exit code, if the lost rank ended by itself and reported the code.
     pub code: Option<u8>,
     /// The rank that reports the loss.
     pub seen_by: usize,
-    /// The activity of that rank, such as "waiting for the gradients".
+    /// The activity of rank `seen_by`, such as "waiting for the gradients".
     pub doing: String,
 }
 
@@ -31,7 +31,7 @@ impl fmt::Display for Lost {
         if rank == seen_by {
             return write!(
                 f,
-                "this rank ({rank}, on host {host}) was given up by the others at step {step}: {why}"
+                "this rank ({rank}, on host {host}) was considered lost at step {step}: {why}"
             );
         }
         write!(f, "rank {rank} on host {host} was lost at step {step} ({why}")?;
@@ -64,6 +64,6 @@ mod tests {
         lost.last = "evaluating".into();
         assert!(lost.to_string().contains("(its connection closed; it was last evaluating)"));
         lost.seen_by = 1;
-        assert!(lost.to_string().starts_with("this rank (1, on host b) was given up"));
+        assert!(lost.to_string().starts_with("this rank (1, on host b) was considered lost"));
     }
 }

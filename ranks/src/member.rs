@@ -1,4 +1,4 @@
-//! The identity of a rank: its host, distinguished from others with the same name, and its process.
+//! The identity of a rank: its host and its process.
 
 use std::fs;
 
@@ -11,8 +11,8 @@ pub struct Member {
     pub rank: usize,
     /// Name of its host.
     pub host: String,
-    /// Identity of the host: ranks with equal identity share a machine and its network. It
-    /// distinguishes two containers with the same name.
+    /// Identity of the host. Ranks with equal identities share a machine and its network;
+    /// containers with equal names have different identities.
     pub host_id: String,
     /// Its number among the ranks of its host, from the launcher.
     pub local_rank: usize,
@@ -24,8 +24,9 @@ impl Member {
     /// This process.
     pub(crate) fn this(rank: usize, local_rank: usize) -> Self {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        // With only the name, two containers with the same name would be one host; boot and network
-        // namespace, like the name, are equal for all processes in some launchers' sandboxes.
+        // The name does not distinguish containers with equal names, so the boot id and the network
+        // namespace are added. All processes of a host have the same ones, even in the
+        // sandboxes of some launchers.
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let network = fs::read_link("/proc/self/ns/net").unwrap_or_default();
         let host_id = format!("{host} {} {}", boot.trim(), network.display());

@@ -6,17 +6,17 @@ use std::time::Duration;
 /// Reads an environment variable.
 pub type Lookup = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// Receives a line for the log.
+/// A callback that receives a line for the log.
 pub type Say = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// The options of [`Group::join`](crate::Group::join), in addition to the rank.
+/// The options of [`Group::join`](crate::Group::join).
 #[derive(Clone)]
 pub struct JoinOptions {
     /// Time limit for all ranks to join (default 300 s).
     pub join_timeout: Duration,
-    /// Survivors detect a loss within this time (default 10 s).
+    /// Time within which ranks detect the loss of a rank (default 10 s).
     pub timeout: Duration,
-    /// Receives lines for the log: rejected unknown peers (default: none).
+    /// Receives log lines about rejected peers (default: ignores them).
     pub say: Say,
     /// Reads the environment (default: this process's).
     pub lookup: Lookup,

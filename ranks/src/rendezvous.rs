@@ -1,8 +1,8 @@
-//! The rendezvous of the ranks, and the secret that authenticates them.
+//! The rendezvous address of the ranks, and the token that authenticates them.
 //!
-//! On one node no settings are needed: rank 0 listens on a local socket with a name instead of a
-//! file (unix(7), "abstract"). The name is derived from the launcher's job, so two runs do not mix,
-//! and each side checks that the other is a process of the same user.
+//! On one node no settings are needed: rank 0 listens on an abstract Unix socket (unix(7)), which
+//! has a name instead of a file. The name is derived from the launcher's job, so that runs do not
+//! mix. Each side checks that its peer is a process of the same user.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -21,7 +21,7 @@ use crate::options::JoinOptions;
 /// Maximum size of the token file.
 const MAX_FILE_BYTES: u64 = 4096;
 
-/// Minimum length of a token: shorter ones can be guessed.
+/// Minimum length of a token, because shorter tokens can be guessed.
 const MIN_TOKEN_CHARS: usize = 8;
 
 /// The address of rank 0, and the token.
@@ -35,7 +35,7 @@ pub(crate) struct Rendezvous {
 enum Place {
     /// `HOST:PORT`.
     Network(String),
-    /// Within this host, by name.
+    /// On this host: the name of a Unix socket.
     Machine(String),
 }
 
@@ -75,7 +75,7 @@ impl Rendezvous {
         }
     }
 
-    /// Rank 0 listens, without waiting for connections.
+    /// Opens rank 0's listening socket, which is non-blocking.
     ///
     /// # Errors
     /// If the port or the name is in use.
@@ -98,11 +98,11 @@ impl Rendezvous {
         })
     }
 
-    /// Tries once to connect to rank 0 at each of its addresses: `reached` gets the connection, and
-    /// returns why the next one is to be tried.
+    /// Tries once to connect to rank 0 at each of its addresses. `reached` gets the connection; if
+    /// it fails, the next address is tried.
     ///
     /// # Errors
-    /// A message: why rank 0 was not reached.
+    /// The reason why rank 0 was not reached.
     pub(crate) fn reach<T>(
         &self,
         limit: Duration,
@@ -128,7 +128,7 @@ impl Rendezvous {
         for one in addresses {
             let connected = TcpStream::connect_timeout(&one, limit);
             let result = match connected.map_err(|error| error.to_string()) {
-                // A port of this host without a listener may connect to itself.
+                // A connection to a port of this host that has no listener may connect to itself.
                 Ok(stream) if stream.local_addr().ok() == stream.peer_addr().ok() => {
                     Err("no process listens".into())
                 }
@@ -145,7 +145,7 @@ impl Rendezvous {
 }
 
 impl Listener {
-    /// The next connection and its peer; `WouldBlock` if there is none.
+    /// The next connection and the peer's address; `WouldBlock` if no connection waits.
     pub(crate) fn accept(&self) -> io::Result<(TcpStream, String)> {
         let (stream, from) = match self {
             Self::Network(listener) => {
@@ -163,12 +163,12 @@ impl Listener {
     }
 }
 
-/// A connection within this host, if its peer is a process of the same user. The standard library's
-/// TCP type supports what any stream socket can do: receive, send, shut down.
+/// Accepts a connection within this host if the peer's process has the same user. It becomes a
+/// `TcpStream`, which works for any stream socket: receive, send, shut down.
 fn of_own_user(stream: UnixStream) -> io::Result<TcpStream> {
     let user = rustix::net::sockopt::socket_peercred(&stream)?.uid;
     if user != rustix::process::geteuid() {
-        return Err(io::Error::other(format!("a process of user {} is there", user.as_raw())));
+        return Err(io::Error::other(format!("the peer belongs to user {}", user.as_raw())));
     }
     Ok(TcpStream::from(OwnedFd::from(stream)))
 }
@@ -178,7 +178,7 @@ fn bind(address: &str) -> Result<TcpListener, RanksError> {
     let Ok(number) = port.parse() else {
         return Err(RanksError::Launcher(format!("`{address}` is not an address of rank 0")));
     };
-    // The IPv6 wildcard accepts IPv4, too; without IPv6 the IPv4 wildcard does.
+    // The IPv6 wildcard also accepts IPv4 connections; without IPv6, the IPv4 wildcard is used.
     let all = [IpAddr::from(Ipv6Addr::UNSPECIFIED), IpAddr::from(Ipv4Addr::UNSPECIFIED)];
     let ips = ip.map_or(all.to_vec(), |ip| vec![ip]);
     let candidates: Vec<SocketAddr> =
@@ -196,7 +196,7 @@ fn bind(address: &str) -> Result<TcpListener, RanksError> {
 
 type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// None on one node, where a name suffices.
+/// Rank 0's address; `None` on one node, where a Unix socket is used.
 fn address_from(launch: &Launch, read: Lookup<'_>) -> Result<Option<String>, RanksError> {
     let host = read("MASTER_ADDR");
     let port = read("MASTER_PORT").map(|port| {
@@ -207,7 +207,7 @@ fn address_from(launch: &Launch, read: Lookup<'_>) -> Result<Option<String>, Ran
         })
     });
     match (host, port.transpose()?) {
-        // torchrun's own rendezvous listens there.
+        // torchrun's own rendezvous listens on this port.
         (Some(host), Some(port)) if is_true(read("TORCHELASTIC_USE_AGENT_STORE")) => {
             let next = port.checked_add(1).unwrap_or(port - 1);
             Ok((!launch.on_one_node()).then(|| join_host(&host, next)))
@@ -232,7 +232,7 @@ fn is_true(value: Option<String>) -> bool {
     value.is_some_and(|value| value.eq_ignore_ascii_case("true"))
 }
 
-/// Rank 0 is a task of the step's first node. The port is derived from job and step.
+/// Rank 0's address in a Slurm step: the step's first node, and a port derived from job and step.
 fn slurm_address(read: Lookup<'_>) -> Result<String, RanksError> {
     let nodes = read("SLURM_STEP_NODELIST").unwrap_or_default();
     let Some(host) = first_host(&nodes) else {
@@ -246,7 +246,7 @@ fn slurm_address(read: Lookup<'_>) -> Result<String, RanksError> {
     Ok(format!("{host}:{port}"))
 }
 
-/// The first host of Slurm's list: for `a[03-07,9]-x,b` it is `a03-x`.
+/// The first host in Slurm's list, such as `a03-x` in `a[03-07,9]-x,b`.
 fn first_host(list: &str) -> Option<String> {
     let end = list.find([',', '[']).unwrap_or(list.len());
     let (name, rest) = list.split_at(end);
@@ -269,8 +269,8 @@ fn join_host(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// IP and port on which rank 0 listens for an address: loopback is kept, else none, for all
-/// interfaces, as the name may be one that only the others resolve to this host.
+/// IP and port that rank 0 binds for an address. The IP is `None` (all interfaces) unless it is a
+/// loopback address, because the name may resolve to this host only on other hosts.
 fn bind_address(address: &str) -> (Option<IpAddr>, &str) {
     let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
     let ip = match host {
@@ -280,7 +280,7 @@ fn bind_address(address: &str) -> (Option<IpAddr>, &str) {
     (ip.filter(IpAddr::is_loopback), port)
 }
 
-/// From the environment, a file, or Open MPI's random key of each job.
+/// The token from the environment, from a file, or from Open MPI's random key of the job.
 fn token_from(read: Lookup<'_>) -> Result<Option<String>, RanksError> {
     if let Some(token) = read("ONEGRAPH_TOKEN") {
         return Ok(Some(token.trim().to_owned()));
@@ -302,7 +302,7 @@ fn token_from(read: Lookup<'_>) -> Result<Option<String>, RanksError> {
     )))
 }
 
-/// A name within this host for the launcher's job.
+/// The Unix socket name for the launcher's job.
 fn name_of(launch: &Launch, read: Lookup<'_>) -> String {
     let names: &[&str] = match launch.launcher {
         Launcher::OpenMpi => {
@@ -332,7 +332,7 @@ mod tests {
     use crate::launch::{Launch, Launcher};
     use crate::options::JoinOptions;
 
-    /// The address and the token that rank 0 of two finds with these variables.
+    /// The rendezvous that rank 0 of two ranks finds with these variables.
     fn find(local_ranks: usize, launcher: Launcher, set: &str) -> Result<Rendezvous, String> {
         let launch = Launch { rank: 0, ranks: 2, local_rank: 0, local_ranks, launcher };
         let set = set.to_owned();
@@ -355,7 +355,7 @@ mod tests {
             (one, "MASTER_ADDR=localhost MASTER_PORT=4000", Ok(Some("localhost:4000"))),
             (two, "MASTER_ADDR=a MASTER_PORT=4000", Ok(Some("a:4000"))),
             (two, "MASTER_ADDR=fd00::1 MASTER_PORT=4000", Ok(Some("[fd00::1]:4000"))),
-            // torchrun's own store listens on the port.
+            // torchrun's own store listens on this port.
             (one, "MASTER_ADDR=a MASTER_PORT=4000 TORCHELASTIC_USE_AGENT_STORE=True", Ok(None)),
             (
                 two,

@@ -1,16 +1,18 @@
-//! All-reduce on CPUs: rank 0 receives the values of all ranks, adds them, and sends back the sum.
+//! All-reduce on CPUs: rank 0 receives the values of all ranks, adds them, and sends the sum to all
+//! ranks.
 
 use crate::group::Group;
 
 /// The operation's name in messages.
-const WHAT: &str = "the sums of a step";
+const WHAT: &str = "the all-reduce of a step";
 
 impl Group {
-    /// Sends the `own` values of every rank to rank 0 and the sum to all ranks: `add` gets all
-    /// values, by rank, and leaves the sum in the first `width` of them. It determines the order of
-    /// additions, so the result is bit-identical for any rank that adds.
+    /// Sends the `own` values of every rank to rank 0, and the sum to all ranks. `add` gets the
+    /// values of all ranks, in rank order, and must write the sum to the first `width` values.
+    /// `add` determines the order of additions, so all ranks get bit-identical sums.
     ///
-    /// If a rank is lost, the sum is NaN, and [`Self::fault`] returns why, as for all later sums.
+    /// If a rank is lost, this sum and all later sums are NaN, and [`Self::fault`] returns the
+    /// reason.
     pub fn sum(&self, own: &[f32], width: usize, add: impl FnOnce(&mut [f32])) -> Vec<f32> {
         let sum = || {
             let gathered = self.gather(WHAT, bytemuck::cast_slice(own))?;
@@ -28,7 +30,7 @@ impl Group {
         match summed {
             Ok(sum) if sum.len() == width => sum,
             Ok(sum) => {
-                self.fail(format!("rank 0 sent a sum of {} values in place of {width}", sum.len()));
+                self.fail(format!("rank 0 sent a sum of {} values instead of {width}", sum.len()));
                 vec![f32::NAN; width]
             }
             Err(fault) => {

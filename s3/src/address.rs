@@ -17,12 +17,12 @@ pub struct AddressFault {
     pub fault: String,
 }
 
-/// An object, or all objects whose keys begin with a folder's name.
+/// The URI of an object, or of a folder: all objects whose keys begin with the folder's name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Address {
     /// The bucket.
     pub bucket: String,
-    /// The key, without a slash at its ends; empty for the whole bucket.
+    /// The key, without leading or trailing slash; empty for the whole bucket.
     pub key: String,
 }
 
@@ -30,16 +30,16 @@ impl Address {
     /// Parses a URI.
     ///
     /// # Errors
-    /// [`AddressFault`] for one without a bucket, or with a key that is not a valid file name.
+    /// [`AddressFault`] for a URI without a bucket, or with a key that is not a valid file path.
     pub fn parse(path: &Path) -> Result<Self, AddressFault> {
         let text = path.to_string_lossy();
         let fault = |fault: &str| AddressFault { text: text.to_string(), fault: fault.into() };
         let rest = text
             .strip_prefix(SCHEME)
-            .ok_or_else(|| fault("only addresses s3://BUCKET/KEY are known, and paths"))?;
+            .ok_or_else(|| fault("must be a local path or s3://BUCKET/KEY"))?;
         let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
         if bucket.is_empty() {
-            return Err(fault("it names no bucket; write s3://BUCKET/KEY"));
+            return Err(fault("it has no bucket; write s3://BUCKET/KEY"));
         }
         let key = key.trim_matches('/');
         Key::parse(key).map_err(|_| fault("its key has an empty part, or `.` or `..`"))?;
@@ -55,12 +55,12 @@ impl Address {
         Self { bucket: self.bucket.clone(), key }
     }
 
-    /// Its path below a folder that contains buckets.
+    /// The local path of this URI, below a folder with one folder per bucket.
     pub fn below(&self, folder: &Path) -> PathBuf {
         folder.join(&self.bucket).join(&self.key)
     }
 
-    /// The URI whose path below `folder` is `path`.
+    /// The URI whose local path below `folder` is `path`; inverse of [`Self::below`].
     pub fn of_place(path: &Path, folder: &Path) -> Option<Self> {
         let inside = path.strip_prefix(folder).ok()?.to_str()?;
         Self::parse(Path::new(&format!("{SCHEME}{inside}"))).ok()
@@ -96,8 +96,8 @@ mod tests {
         assert_eq!(read("s3://b").unwrap().join("x").to_string(), "s3://b/x");
         assert_eq!(read("s3://b/a").unwrap().join("x").to_string(), "s3://b/a/x");
         for (text, words) in [
-            ("s3://", "names no bucket"),
-            ("s3:///key", "names no bucket"),
+            ("s3://", "has no bucket"),
+            ("s3:///key", "has no bucket"),
             ("s3://b/a//c", "an empty part"),
             ("s3://b/../c", "`.` or `..`"),
         ] {

@@ -1,4 +1,4 @@
-//! A file that is read while it is being downloaded.
+//! Downloads a file that is read during the download.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -16,8 +16,9 @@ use crate::fetch::{PIECE, pieces};
 /// Concurrent requests.
 const WIDE: usize = 16;
 
-/// An object being downloaded into a file that has its full length from the start. Pieces that a
-/// reader waits for come first. Readers verify the bytes with their own checksums.
+/// An object that is being downloaded into a file, which has its full length from the start. Pieces
+/// for which a reader waits are downloaded first. Readers must verify the bytes by their own
+/// checksums.
 pub struct Arriving {
     shared: Arc<Shared>,
     tasks: Vec<JoinHandle<()>>,
@@ -34,9 +35,9 @@ struct Shared {
 }
 
 struct State {
-    /// For each piece, whether it has arrived.
+    /// For each piece, true if it has arrived.
     here: Vec<bool>,
-    /// Pieces to request, in this order; some may already be requested.
+    /// Pieces to request, in this order; some may have been requested already.
     wanted: VecDeque<usize>,
     asked: Vec<bool>,
     /// Number of pieces that have not arrived.
@@ -87,7 +88,7 @@ impl Arriving {
     /// Waits until these bytes have arrived.
     ///
     /// # Errors
-    /// The error that ended the transfer.
+    /// The error that ended the download.
     pub fn wait(&self, bytes: Range<u64>) -> Result<(), S3Error> {
         let pieces = (bytes.start / PIECE) as usize..bytes.end.div_ceil(PIECE) as usize;
         let mut state = self.shared.lock();
@@ -112,7 +113,7 @@ impl Drop for Arriving {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
         for task in self.tasks.drain(..) {
-            // Stopped or complete.
+            // The result is ignored: the task was either aborted or is complete.
             let _ = self.bucket.runtime.block_on(task);
         }
     }
@@ -129,7 +130,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next piece to request; `None` at the end, or after an error.
+    /// The next piece to request; `None` if all were requested, or after an error.
     fn next(&self) -> Option<usize> {
         let mut state = self.lock();
         if state.fault.is_some() {
@@ -162,7 +163,8 @@ impl Shared {
             };
             self.changed.notify_all();
             if is_last {
-                // Readers have all bytes by now: on an error the file is only not kept.
+                // Readers already have all bytes; after an error here the file is just not kept for
+                // later use.
                 match self.file.sync_all() {
                     Ok(()) => (self.whole)(),
                     Err(fault) => self.lock().fault = Some(file(&self.path)(fault)),

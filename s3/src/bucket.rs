@@ -1,4 +1,4 @@
-//! A bucket: lists its objects, reads ranges of them, and removes them.
+//! A bucket: lists objects, reads ranges of their bytes, and removes them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use tokio::runtime::Runtime;
 use crate::address::{Address, AddressFault};
 use crate::error::S3Error;
 
-/// Retries of a request whose response is interrupted, in addition to `object_store`'s retries of
-/// failed requests.
+/// Maximum number of attempts to read a range if a response is interrupted, in addition to
+/// `object_store`'s retries of failed requests.
 const TRIES: u32 = 6;
-/// Concurrent requests for ETags.
+/// Number of concurrent requests for ETags.
 const WIDE: usize = 24;
-/// Retries of a request that fails or gets a 5xx response.
+/// Maximum number of retries of a request that fails or gets a 5xx response.
 const RETRIES: usize = 6;
-/// Timeout for all of them.
+/// Time limit for all retries of a request.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Timeout for one request, unless set in the environment.
+/// Default time limit for one request, which the environment may override.
 const REQUEST: &str = "60 seconds";
 
 /// A connection to a bucket.
@@ -44,7 +44,7 @@ pub struct Object {
     pub at: Address,
     /// Size in bytes.
     pub size: u64,
-    /// ETag of its version; a checksum for most objects.
+    /// ETag of the object's version, which is a checksum for most objects.
     pub etag: String,
 }
 
@@ -62,7 +62,7 @@ impl Bucket {
         )
     }
 
-    /// The same, with these variables instead of the environment.
+    /// Like [`Self::open`], with these variables instead of the environment.
     ///
     /// # Errors
     /// As for [`Self::open`].
@@ -71,7 +71,7 @@ impl Bucket {
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, S3Error> {
         let fault = |fault: String| AddressFault { text: format!("s3://{name}"), fault };
-        // Another caller in the process may have installed it.
+        // An error is ignored: a crypto provider may have been installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let settings = variables.into_iter().filter(|(key, _)| key.starts_with("AWS_"));
         let settings = settings.filter_map(|(key, value)| {
@@ -99,20 +99,20 @@ impl Bucket {
             .thread_name("s3")
             .enable_all()
             .build()
-            .map_err(|e| fault(format!("threads do not start: {e}")))?;
+            .map_err(|e| fault(format!("cannot start threads: {e}")))?;
         Ok(Self { store: Arc::new(store), runtime: Arc::new(runtime), name: name.to_string() })
     }
 
-    /// The object with this key, or all objects in the folder of that name, by key. Empty objects
-    /// that mark folders are omitted.
+    /// The object with this key, or all objects in the folder of this name, sorted by key. Empty
+    /// objects that mark folders are omitted.
     ///
     /// # Errors
-    /// [`S3Error::Missing`] if there are none, or any error of the request.
+    /// [`S3Error::Missing`] if there is no such object or folder, or any error of a request.
     pub fn list(&self, key: &str) -> Result<Vec<Object>, S3Error> {
         let (at, path) = self.at(key)?;
         let found: Vec<ObjectMeta> = self.runtime.block_on(async {
             let inside = self.store.list((!key.is_empty()).then_some(&path));
-            // Not every server includes ETags in listings.
+            // Some servers do not include ETags in listings.
             let known = inside.map_ok(|meta| async move {
                 match meta.e_tag {
                     Some(_) => Ok(meta),
@@ -155,7 +155,7 @@ impl Bucket {
         }
     }
 
-    /// Removes objects; a missing one is not an error.
+    /// Removes objects; a missing object is not an error.
     ///
     /// # Errors
     /// The first error of a request.
@@ -179,7 +179,7 @@ impl Bucket {
         self.runtime.block_on(read).map_err(|e| S3Error::of(&at, &e))
     }
 
-    /// Reads bytes of the listed version of an object.
+    /// Reads a range of bytes from the listed version of an object.
     pub(crate) async fn range(
         &self,
         object: &Object,
@@ -211,7 +211,7 @@ impl Bucket {
             .with_if_match((!object.etag.is_empty()).then_some(&object.etag));
         let path = path(at)?;
         let got = self.store.get_opts(&path, options).await.map_err(|e| S3Error::of(at, &e))?;
-        // Not every server supports conditional requests.
+        // The ETag is compared too, as some servers do not support conditional requests.
         let etag = got.meta.e_tag.as_deref().unwrap_or_default();
         let is_other = got.meta.size != object.size
             || (!object.etag.is_empty() && !etag.is_empty() && etag != object.etag);
@@ -220,7 +220,7 @@ impl Bucket {
         }
         let bytes = got.bytes().await.map_err(|e| S3Error::of(at, &e))?;
         if bytes.len() as u64 != range.end - range.start {
-            let fault = format!("{} bytes came of {range:?}", bytes.len());
+            let fault = format!("received {} bytes of the range {range:?}", bytes.len());
             return Err(S3Error::Transfer { at: at.clone(), fault });
         }
         Ok(bytes)
@@ -246,7 +246,7 @@ fn path(at: &Address) -> Result<Key, S3Error> {
     Ok(Key::parse(&at.key).map_err(fault)?)
 }
 
-/// The names of all parent folders of a key.
+/// The names of all parent folders of an object.
 fn folders(key: &str) -> impl Iterator<Item = String> + '_ {
     key.match_indices('/').map(|(end, _)| key[..end].to_string())
 }

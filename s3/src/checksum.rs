@@ -1,22 +1,23 @@
-//! ETags that are checksums: the MD5 of an object written in one request, or the MD5 of its parts'
-//! MD5s. Objects encrypted with an AWS KMS key have other ones.
+//! Compares bytes with ETags, which are the MD5 of an object that was written in one request, or
+//! the MD5 of the MD5s of its parts. ETags of objects that are encrypted with an AWS KMS key are
+//! not checksums.
 
 use std::io::{Read, Result, Seek};
 
 use md5::{Digest, Md5};
 
 const MIB: u64 = 1 << 20;
-/// Common part sizes of clients, in MiB.
+/// Part sizes that clients commonly use, in MiB.
 const PARTS: [u64; 10] = [5, 8, 10, 15, 16, 25, 32, 50, 64, 128];
 
-/// Result of the comparison of bytes with an ETag.
+/// Result of comparing bytes with an ETag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Match {
     /// They match.
     Same,
-    /// They do not match, or the ETag is not an MD5.
+    /// They do not match, or the ETag only looks like an MD5.
     Other,
-    /// The ETag is from parts of unknown sizes, or is not a checksum.
+    /// The ETag is of parts whose size is unknown, or is not a checksum.
     Unknown,
 }
 
@@ -65,7 +66,7 @@ pub(crate) fn md5(bytes: &mut impl Read) -> Result<[u8; 16]> {
     }
 }
 
-/// The digest in the ETag of an object written in parts of `size` bytes.
+/// The digest in the ETag of an object that was written in parts of `size` bytes.
 fn of_parts(bytes: &mut impl Read, size: u64) -> Result<[u8; 16]> {
     let mut sums = Vec::new();
     let empty = md5(&mut &b""[..])?;
@@ -88,7 +89,7 @@ mod tests {
         let compare = |bytes: &[u8], etag: &str| {
             compare(&mut Cursor::new(bytes), bytes.len() as u64, etag).unwrap()
         };
-        // `md5sum` of the word.
+        // The MD5 is from `md5sum`.
         assert_eq!(compare(b"hello", "\"5d41402abc4b2a76b9719d911017c592\""), Match::Same);
         assert_eq!(compare(b"hellp", "5D41402ABC4B2A76B9719D911017C592"), Match::Other);
         assert_eq!(compare(b"hello", "0x8DB"), Match::Unknown);

@@ -15,7 +15,7 @@ pub enum S3Error {
     Missing(Address),
     /// A request rejected by the server.
     #[error(
-        "{at}: the server refuses the request ({fault}); see that AWS_ACCESS_KEY_ID, \
+        "{at}: the server refuses the request ({fault}); check that AWS_ACCESS_KEY_ID, \
          AWS_SECRET_ACCESS_KEY and AWS_REGION, or the role of this machine, give access to it"
     )]
     Refused {
@@ -24,10 +24,10 @@ pub enum S3Error {
         /// The server's message.
         fault: String,
     },
-    /// An object that was replaced while it was read.
+    /// An object was replaced while it was read.
     #[error("{0} was replaced while it was read; start again when it is no longer written")]
     Changed(Address),
-    /// Bytes that did not match the object in any transfer.
+    /// The transferred bytes did not match the object's checksum in any transfer.
     #[error("{at}: {tries} transfers did not match its checksum, {checksum}")]
     Altered {
         /// The object.
@@ -37,7 +37,7 @@ pub enum S3Error {
         /// The checksum.
         checksum: String,
     },
-    /// A transfer that failed each time.
+    /// A request that failed in all attempts.
     #[error("{at}: {fault}")]
     Transfer {
         /// The object.
@@ -45,12 +45,12 @@ pub enum S3Error {
         /// The last error.
         fault: String,
     },
-    /// A folder that now belongs to another writer.
-    #[error("{at}: {owner} writes there now, so this process does not any more")]
+    /// A folder to which a different process now writes.
+    #[error("{at}: {owner} now writes there, so this process has stopped writing there")]
     TakenOver {
         /// The folder.
         at: Address,
-        /// The writer's name.
+        /// The name of that process.
         owner: String,
     },
     /// A local file.
@@ -64,11 +64,11 @@ pub enum S3Error {
 }
 
 impl S3Error {
-    /// Adds the object to an `object_store` error.
+    /// Converts an `object_store` error, and adds the object.
     pub(crate) fn of(at: &Address, fault: &object_store::Error) -> Self {
         use object_store::Error;
         let (at, text) = (at.clone(), innermost(fault));
-        // `object_store` does not classify a failed listing.
+        // `object_store` does not distinguish the status codes of failed listings.
         let is_listing = |status: &str| text.contains(&format!("status code: {status} "));
         let words = words_of_server(&text);
         match fault {
@@ -83,7 +83,7 @@ impl S3Error {
         }
     }
 
-    /// True if the same request may succeed later.
+    /// True if a repeated request may succeed.
     pub(crate) fn is_passing(&self) -> bool {
         matches!(self, Self::Transfer { .. })
     }
@@ -109,7 +109,7 @@ fn innermost(fault: &dyn std::error::Error) -> String {
     text
 }
 
-/// The code and message in a response, if any, else the text.
+/// The code and message in a server's response; if there are none, the whole text.
 fn words_of_server(text: &str) -> String {
     let part = |name: &str| {
         let (_, rest) = text.split_once(&format!("<{name}>"))?;

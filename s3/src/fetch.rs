@@ -1,4 +1,4 @@
-//! Downloads objects to files: many concurrently, large ones in pieces.
+//! Downloads objects to files: many concurrently, and large objects in pieces.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -18,24 +18,24 @@ use crate::error::{S3Error, file};
 pub(crate) const PIECE: u64 = 8 << 20;
 /// Concurrent requests.
 const WIDE: usize = 24;
-/// Maximum transfers of an object whose bytes do not match its checksum.
+/// Maximum number of transfers of an object if the bytes do not match its checksum.
 const TRIES: usize = 4;
 
 /// Progress of a transfer.
 #[derive(Debug)]
 pub struct Arrived<'a> {
-    /// Bytes of a piece that was written.
+    /// Length of the piece that was written, in bytes.
     pub bytes: u64,
-    /// The object and its file, if that is now complete.
+    /// The object, its file and the result of the check, if the file is now complete.
     pub whole: Option<(&'a Object, &'a Path, Checked)>,
 }
 
 /// Result of comparing a complete file with its object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Checked {
-    /// It matches the object's checksum.
+    /// The file matches the object's checksum.
     Same,
-    /// The object has no known checksum.
+    /// The object has no checksum that can be compared.
     NoChecksum,
 }
 
@@ -48,7 +48,7 @@ struct Filling {
     pieces_left: AtomicUsize,
 }
 
-/// The pieces of an object, at most [`PIECE`] bytes each; a single empty one for an empty object.
+/// The pieces of an object, at most [`PIECE`] bytes each; an empty object has one empty piece.
 pub(crate) fn pieces(size: u64) -> impl Iterator<Item = Range<u64>> {
     let count = size.div_ceil(PIECE).max(1);
     (0..count).map(move |i| i * PIECE..((i + 1) * PIECE).min(size))
@@ -71,7 +71,8 @@ impl Bucket {
             .into_iter()
             .try_for_each(|parent| fs::create_dir_all(parent).map_err(file(parent)))?;
         let files: Vec<Arc<Filling>> = objects.iter().map(Filling::of).collect();
-        // Set once an ETag that looks like a checksum turns out not to be one.
+        // Set if an ETag that looks like a checksum is found not to be one, as for encrypted
+        // objects.
         let is_encrypted = Arc::new(AtomicBool::new(false));
         let pieces = files
             .iter()
@@ -91,8 +92,8 @@ impl Bucket {
         })
     }
 
-    /// Downloads one piece; the last one completes the file. Returns the piece's bytes, and how the
-    /// file was checked if it is complete.
+    /// Downloads one piece; the last one completes the file. Returns the piece's length in bytes,
+    /// and the result of the check if the file is complete.
     async fn fill(
         &self,
         filling: Arc<Filling>,
@@ -115,7 +116,7 @@ impl Bucket {
     }
 
     /// Compares a complete file with its object's checksum; downloads the object again if they
-    /// differ. Two transfers with equal bytes mean that the ETag is not a checksum.
+    /// differ. If two transfers have equal bytes, the ETag is not a checksum.
     async fn check(
         &self,
         filling: &Filling,
@@ -166,7 +167,7 @@ impl Filling {
         Arc::new(Self { object, path, file: Mutex::new(None), pieces_left })
     }
 
-    /// Its name until it is complete.
+    /// Path of the file until it is complete.
     fn part(&self) -> PathBuf {
         let mut name = self.path.clone().into_os_string();
         name.push(".part");

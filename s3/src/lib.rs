@@ -5,7 +5,7 @@
 //! machine. Every request is retried several times; every object is read as a single version, and
 //! compared with its checksum if it has one.
 
-// In tests a panic is the report; elsewhere errors are returned.
+// Only tests may panic; other code returns errors.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod address;
@@ -24,5 +24,5 @@ pub use error::S3Error;
 pub use fetch::{Arrived, Checked};
 pub use mirror::{Mirror, OWNER};
 
-// Its feature enables TLS for connections.
+// A dependency only for its feature, which enables TLS for connections.
 use reqwest as _;

@@ -1,4 +1,4 @@
-//! A local folder that is mirrored to S3.
+//! Mirrors a local folder to S3.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,18 +9,18 @@ use crate::address::Address;
 use crate::bucket::Bucket;
 use crate::error::{S3Error, file};
 
-/// Object with the name of a folder's writer.
+/// Name of the object that contains the name of a location's writer.
 pub const OWNER: &str = ".onegraph-owner";
-/// Maximum passes that restart because the folder changed meanwhile.
+/// Maximum number of passes of an update; a pass is repeated if the folder changed during it.
 const PASSES: usize = 5;
 
-/// A folder and its S3 location, which one process writes.
+/// A local folder and its S3 location, to which one process writes.
 #[derive(Debug)]
 pub struct Mirror {
     bucket: Bucket,
     at: Address,
     folder: PathBuf,
-    /// Files that refer to others, and are therefore written after them.
+    /// Files that refer to other files, and are therefore uploaded after them.
     pointers: &'static [&'static str],
     own: String,
     /// Length and modification time of each uploaded file.
@@ -28,7 +28,8 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// Claims a free location. False if it is not empty, or another process claims it.
+    /// Claims a free location. False if the location is not empty, or a different process has
+    /// claimed it.
     ///
     /// # Errors
     /// Any error of a request.
@@ -39,7 +40,7 @@ impl Mirror {
         bucket.create(unique(owner)?.into(), &at.join(OWNER).key)
     }
 
-    /// The name of a location's writer, if it has one.
+    /// The contents of a location's owner object, if it has one.
     ///
     /// # Errors
     /// Any error of the request.
@@ -78,7 +79,7 @@ impl Mirror {
         &self.own
     }
 
-    /// Releases a location with nothing but the claim.
+    /// Releases a location to which nothing but the claim was written.
     ///
     /// # Errors
     /// Any error of a request.
@@ -86,11 +87,12 @@ impl Mirror {
         self.bucket.remove(&[self.at.join(OWNER).key])
     }
 
-    /// Uploads changes, pointers last, and removes deleted files: at any time the files that the
-    /// uploaded pointers refer to are complete.
+    /// Uploads changed files, pointers last, and then removes deleted files, so that all files to
+    /// which the uploaded pointers refer are complete at any time.
     ///
     /// # Errors
-    /// [`S3Error::TakenOver`] if another process now writes there; any error of a request.
+    /// [`S3Error::TakenOver`] if a different process now writes to the location; any error of a
+    /// request.
     pub fn update(&mut self) -> Result<(), S3Error> {
         let found = Self::owner(&self.bucket, &self.at)?;
         if found.as_ref() != Some(&self.own) {
@@ -103,7 +105,7 @@ impl Mirror {
                 return Ok(());
             }
         }
-        let fault = "the folder changes faster than it is written".to_string();
+        let fault = "the folder changes faster than it can be uploaded".to_string();
         Err(S3Error::Transfer { at: self.at.clone(), fault })
     }
 
@@ -134,7 +136,8 @@ impl Mirror {
             }
         }
         for (name, earlier) in self.pointers.iter().zip(named) {
-            // Its files existed before the listing, and it has not been replaced since.
+            // A pointer is only uploaded if it has not changed since before the listing: then all
+            // files to which it refers have been uploaded.
             let Some(text) = earlier.filter(|text| self.pointer(name).as_ref() == Some(text))
             else {
                 is_whole &= self.pointer(name).is_none();
@@ -180,11 +183,11 @@ fn name_in(folder: &Path, path: &Path) -> Option<String> {
     Some(path.strip_prefix(folder).ok()?.to_str()?.to_string())
 }
 
-/// Calls `visit` with each file in a folder and its subfolders, except for names that begin with a
-/// dot, which are unfinished or only local.
+/// Calls `visit` with each file in a folder and its subfolders. Names that begin with a dot are
+/// skipped: they are temporary or local only.
 fn walk(folder: &Path, visit: &mut dyn FnMut(&Path)) -> Result<(), S3Error> {
     let entries = match fs::read_dir(folder) {
-        // A folder may be renamed or removed meanwhile.
+        // The folder may have been renamed or removed during the pass.
         Err(fault) if fault.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         entries => entries.map_err(file(folder))?,
     };

@@ -16,20 +16,21 @@ use crate::fetch::pieces;
 
 /// Files up to this length are sent in one request.
 const ONE_PIECE: u64 = 64 << 20;
-/// Bytes of each part of a longer file; S3 accepts at most 10,000 parts.
+/// Minimum bytes per part of a longer file; S3 accepts at most 10,000 parts.
 const PART: u64 = 16 << 20;
 const MAX_PARTS: u64 = 10_000;
-/// Concurrent parts.
+/// Number of parts that are uploaded concurrently.
 const WIDE: usize = 8;
-/// Maximum uploads of a file whose object does not match.
+/// Maximum number of uploads of a file if the object does not match it.
 const TRIES: usize = 4;
 
 impl Bucket {
-    /// Uploads a file to an object atomically, and verifies it. The file may grow meanwhile: its
-    /// initial length is uploaded.
+    /// Uploads a file to an object atomically, and verifies the object. If the file grows during
+    /// the upload, only its initial length is uploaded.
     ///
     /// # Errors
-    /// [`S3Error::Altered`] if it does not match, or any other error of the file or a request.
+    /// [`S3Error::Altered`] if the object does not match, or any other error of the file or a
+    /// request.
     pub fn put(&self, path: &Path, key: &str) -> Result<(), S3Error> {
         let opened = File::open(path).map_err(file(path))?;
         let size = opened.metadata().map_err(file(path))?.len();
@@ -57,8 +58,8 @@ impl Bucket {
         self.deliver(&at, bytes.len() as u64, send, Path::new("memory"), open)
     }
 
-    /// Sends bytes until the object matches them. `send` returns the object's ETag, `open` returns
-    /// the bytes again, and `path` is the name in errors.
+    /// Sends bytes, repeatedly if the object does not match them. `send` sends them and returns the
+    /// object's ETag, `open` returns a reader of the bytes, and `path` is the name in errors.
     fn deliver<B: Read + Seek>(
         &self,
         at: &Address,
@@ -74,7 +75,8 @@ impl Bucket {
             if compare(&mut bytes, size, &object.etag).map_err(file(path))? == Match::Same {
                 return Ok(());
             }
-            // The ETag is not a checksum, or the bytes differ: reading the object decides.
+            // Either the ETag is not a checksum, or the bytes differ: the object is read and
+            // compared.
             bytes.rewind().map_err(file(path))?;
             if self.holds(&object, &mut bytes, path)? {
                 return Ok(());
@@ -83,7 +85,7 @@ impl Bucket {
         Err(S3Error::Altered { at: object.at, tries: TRIES, checksum: object.etag })
     }
 
-    /// Writes bytes to an object unless it exists. Returns false if it does.
+    /// Writes bytes to a new object. Returns false if the object already exists.
     ///
     /// # Errors
     /// Any error of the request.
@@ -124,7 +126,7 @@ impl Bucket {
         })
     }
 
-    /// True if an object has these bytes; reads the object.
+    /// Reads an object, and returns true if it has the given bytes.
     fn holds(&self, object: &Object, bytes: &mut impl Read, path: &Path) -> Result<bool, S3Error> {
         for piece in pieces(object.size) {
             let mut own = vec![0; (piece.end - piece.start) as usize];

@@ -1,5 +1,5 @@
-//! Explains the scores: scores by class, precision-recall curves, confused classes, the most costly
-//! error types, suspicious labels, and the images with the worst detections.
+//! Explains scores: scores by class, precision-recall curves, confused classes, error types by
+//! cost, suspicious labels, and images with the worst detections.
 
 use std::collections::HashMap;
 
@@ -12,21 +12,21 @@ use super::evaluate::{Run, matched, new_scorer, scored};
 use super::ground_truth::GroundTruth;
 use super::{ClassScores, IouType, Summary};
 
-/// Minimum IoU of a detection with an object that it finds, for confusion, errors and images.
+/// Minimum IoU at which a detection matches an object, for confusion, errors and images.
 const FOUND_IOU: f64 = 0.5;
-/// IoU below which a detection is background.
+/// Detections whose IoU with all objects is below this are background.
 const BACKGROUND_IOU: f64 = 0.1;
-/// Minimum score of a detection in the confusion matrix and in an image's errors.
+/// Minimum score of the detections in the confusion matrix and in images' errors.
 const MIN_SCORE: f64 = 0.5;
-/// Minimum score of a detection without a matching annotation that makes a label suspicious.
+/// Minimum score at which a detection without a matching annotation makes a label suspicious.
 const DOUBTING_SCORE: f64 = 0.8;
-/// Maximum number of classes in the confusion matrix, and of detection-object pairs of an image in
-/// the error types: each pair takes 8 bytes.
+/// Maximum number of classes in the confusion matrix, and maximum number of detection-object pairs
+/// of an image for error types, in which each pair takes 8 bytes.
 const MAX_CONFUSED: usize = 4096;
 const MAX_PAIRS: usize = 1 << 26;
 /// Maximum number of suspicious labels.
 const MAX_DOUBTS: usize = 100;
-/// The error types, under TIDE's short names, and their descriptions.
+/// TIDE's short names of the error types, and their descriptions.
 const ERROR_KINDS: [(&str, &str); 6] = [
     ("Cls", "right place, wrong class"),
     ("Loc", "right class, poorly placed"),
@@ -41,16 +41,16 @@ const ERROR_KINDS: [(&str, &str); 6] = [
 pub struct ErrorKind {
     /// TIDE's short name: `Cls`, `Loc`, `Both`, `Dupe`, `Bkg`, `Miss`.
     pub kind: String,
-    /// The mistake, in words.
+    /// Description of the error type.
     pub meaning: String,
-    /// Number of such errors.
+    /// Number of errors of this type.
     pub count: u64,
-    /// The gain of AP at IoU 0.50, averaged over classes, if these errors are fixed. A missed
-    /// object is fixed by not counting it, so a class without any detection found gains nothing.
+    /// The increase of AP at IoU 0.50, averaged over classes, if these errors were fixed. Fixing a
+    /// missed object means not counting it, so a class whose objects are all missed gains nothing.
     pub ap_lost: f64,
 }
 
-/// The detections on an image with a score of at least 0.5, compared with its objects.
+/// Comparison of an image's detections that have a score of at least 0.5 with its objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageScores {
     /// The image's id.
@@ -63,36 +63,36 @@ pub struct ImageScores {
     pub missed: usize,
 }
 
-/// An annotation that a confident detection contradicts: it may be wrong, or missing.
+/// A label that may be wrong or missing, because a confident detection contradicts it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LabelDoubt {
     /// The image's id.
     pub image_id: u64,
-    /// The class annotated at the detection's position, with a box IoU of at least 0.5; `None` if
-    /// no annotated box overlaps it by 0.1.
+    /// The class of the annotation whose box has an IoU of at least 0.5 with the detection; `None`
+    /// if no annotated box has an IoU of at least 0.1.
     pub annotated_class: Option<String>,
-    /// The class that is detected.
+    /// The class of the detection.
     pub detected_class: String,
     /// The detection's score.
     pub score: f64,
 }
 
-/// An analysis of detections. For keypoints it has only classes and precision, with OKS in place of
-/// IoU: confusion, errors and images compare objects across classes, whose keypoints have different
-/// meanings, and the box analysis already covers them.
+/// An analysis of detections. For keypoints it contains only classes and precision, with OKS
+/// instead of IoU: the other parts compare objects across classes, whose keypoints have different
+/// meanings, and the analysis of boxes has them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Analysis {
-    /// By class, in the order of the ids.
+    /// Scores by class, in the order of class ids.
     pub classes: Vec<ClassScores>,
     /// Mean precision over the classes at recalls 0, 0.01 .. 1, for each of ten IoU thresholds,
     /// 0.50 to 0.95; empty if no class has objects.
     pub precision: Vec<Vec<f64>>,
-    /// Objects of class `row` detected as class `column`; the last row counts background
-    /// detections, the last column missed objects. Minimum score 0.5, minimum IoU 0.5.
+    /// Objects of class `row` detected as class `column`; the last row counts detections on
+    /// background, the last column missed objects. The minimum score and the minimum IoU are 0.5.
     pub confusion: Vec<Vec<u64>>,
     /// Error types, the most costly first.
     pub errors: Vec<ErrorKind>,
-    /// By image, the worst first.
+    /// Errors by image, the worst first.
     pub images: Vec<ImageScores>,
     /// Suspicious labels, from detections with a score of at least 0.8, the most confident first.
     #[serde(default)]
@@ -121,7 +121,7 @@ pub fn analyze(
     if iou_type == IouType::Keypoints {
         return Ok((summary, analysis));
     }
-    // Only detections that a user would see; the others are noise.
+    // Only detections that a user would see; lower scores are noise.
     let shown: Vec<Detection> =
         detections.iter().filter(|d| d.score >= MIN_SCORE).cloned().collect();
     let (seen, _) = matched(gt, Results::from_detections(&shown, gt, iou_type)?, new_scorer)?;
@@ -162,7 +162,8 @@ fn errors(eval: &COCOeval) -> Result<Vec<ErrorKind>, ScoreError> {
     Ok(kinds)
 }
 
-/// The worst first: by the share of unmatched objects and detections, then by their number.
+/// Sorts images, the worst first: by F1 of their objects and detections, then by the number of
+/// unmatched ones.
 fn images(diagnostics: &ImageDiagnostics) -> Vec<ImageScores> {
     let scores = |(&image_id, i): (&u64, &hotcoco::ImageSummary)| {
         let [found, spurious, missed] = [i.tp, i.fp, i.fn_count].map(|n| n as usize);
@@ -217,7 +218,7 @@ mod tests {
     use crate::samples::{ground_truth, object};
     use crate::{GtAnnotation, class_table, evaluate, samples};
 
-    /// Small, medium or large.
+    /// A square box in a size that depends on the id: small, medium or large.
     fn square(id: u64) -> [f64; 4] {
         let side = [10.0, 50.0, 120.0][id as usize % 3];
         [0.0, 0.0, side, side]
@@ -252,7 +253,7 @@ mod tests {
         assert_eq!(summary, evaluate(&gt, &detections, IouType::Bbox).expect("sound"));
         let [cat, dog, none] = analysis.classes.as_slice() else { panic!("three classes") };
         assert_eq!((cat.name.as_str(), cat.objects, cat.ar), ("cat", 2, Some(0.5)));
-        // Precision is 1 up to a recall of 0.5: 51 of 101 recalls.
+        // Precision is 1 up to a recall of 0.5, at 51 of the 101 recalls.
         assert!((cat.ap.expect("defined") - 51.0 / 101.0).abs() < 1e-9);
         assert!(cat.precision[50] > 0.999 && cat.precision[51] == 0.0, "{:?}", cat.precision);
         assert_eq!((dog.ap50, dog.objects, none.ap, none.objects), (Some(0.0), 1, None, 0));
@@ -271,8 +272,8 @@ mod tests {
         let image =
             |image_id, found, spurious, missed| ImageScores { image_id, found, spurious, missed };
         assert_eq!(analysis.images, [image(2, 0, 1, 1), image(1, 1, 1, 1)]);
-        // Half of the cats are found above the dog's score. The cat at the dog's position, with a
-        // sufficient score, makes its label suspicious; the background detection does not.
+        // Half of the cats are found above the dog's score. The confident cat at the dog's position
+        // makes the dog's label suspicious; the detection on background has too low a score.
         let threshold = cat.best_threshold.expect("one is found");
         assert_eq!((threshold.score, threshold.recall), (0.9, 0.5));
         assert!((threshold.precision - 1.0).abs() < 1e-9, "{threshold:?}");
@@ -323,7 +324,7 @@ mod tests {
         let (summary, analysis) = analyze(&pets(), &[], IouType::Bbox).expect("sound");
         assert_eq!((summary.ap(), analysis.images[0].missed), (0.0, 2));
         assert!(analysis.precision.iter().flatten().all(|p| *p == 0.0));
-        // All three objects are missed: without them no class would have an AP to gain.
+        // All three objects are missed. Fixing this would remove all objects, so no class gains AP.
         let miss = analysis.errors.iter().find(|error| error.kind == "Miss").expect("a kind");
         assert_eq!((miss.count, miss.ap_lost), (3, 0.0));
     }

@@ -7,12 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use super::ground_truth::GroundTruth;
 
-/// The scores of one class; `None` if undefined.
+/// The scores of one class; a score that is undefined is `None`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClassScores {
     /// Its name.
     pub name: String,
-    /// Annotated objects that are not crowd and, for keypoints, have a labelled one.
+    /// Number of annotated objects without crowds and, for keypoints, without objects that have no
+    /// labelled keypoint.
     pub objects: usize,
     /// AP at IoU 0.50:0.95.
     pub ap: Option<f64>,
@@ -20,17 +21,17 @@ pub struct ClassScores {
     pub ap50: Option<f64>,
     /// AP at IoU 0.75.
     pub ap75: Option<f64>,
-    /// AR at IoU 0.50:0.95, 100 detections per image; for keypoints 20.
+    /// AR at IoU 0.50:0.95 with 100 detections per image (20 for keypoints).
     pub ar: Option<f64>,
     /// Precision at recalls 0, 0.01 .. 1 and IoU 0.50; empty without objects.
     pub precision: Vec<f64>,
-    /// The minimum score that maximizes F1 at IoU 0.50; `None` if nothing is found, and in reports
-    /// of older versions.
+    /// The minimum score that maximizes F1 at IoU 0.50; `None` if no object is found, and in
+    /// reports of older versions.
     #[serde(default)]
     pub best_threshold: Option<Threshold>,
 }
 
-/// A minimum score, and the detections from it on.
+/// A minimum score, and the precision and recall of the detections that reach it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Threshold {
     /// The minimum score.
@@ -110,8 +111,9 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     mean.get()
 }
 
-/// The threshold with the highest F1, the first of equal ones. Precision at a recall is the maximum
-/// at it or beyond, so F1 is highest where that equals the actual precision.
+/// The threshold with the highest F1; the first of equal ones. The precision at a recall is the
+/// maximum over this and higher recalls, so the highest F1 is at a point where it equals the actual
+/// precision.
 fn best_of(thresholds: impl Iterator<Item = Threshold>) -> Option<Threshold> {
     let f1 = |t: &Threshold| 2.0 * t.precision * t.recall / (t.precision + t.recall);
     let found = thresholds.filter(|t| t.precision > 0.0);

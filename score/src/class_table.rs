@@ -5,24 +5,24 @@ use std::cmp::Ordering;
 use super::{ClassScores, IouType};
 use dali::plain;
 
-/// From this many classes on, the table has two columns.
+/// Minimum number of classes for a table with two columns.
 const TWO_COLUMNS: usize = 24;
-/// Best and worst classes of a short table.
+/// Number of best classes, and of worst classes, in a short table.
 const ENDS: usize = 10;
-/// Maximum length of a name before truncation, in characters.
+/// Maximum length of a name in characters; longer names are truncated.
 const NAME_WIDTH: usize = 24;
 
-/// One line per class, in the order of the ids: objects, AP at IoU 0.50:0.95, AP at IoU 0.50, and
-/// AR at IoU 0.50:0.95 with 100 detections per image (for keypoints OKS, and 20); `-` if undefined.
-/// Many classes are in two columns, read downwards.
+/// One line per class, in the order of class ids: objects, AP at IoU 0.50:0.95, AP at IoU 0.50, and
+/// AR at IoU 0.50:0.95 with 100 detections per image; `-` if undefined. For keypoints, OKS replaces
+/// IoU, with 20 detections per image. 24 classes or more are in two columns, to be read downwards.
 #[must_use]
 pub fn class_table(classes: &[ClassScores], iou_type: IouType) -> String {
     let columns = if classes.len() >= TWO_COLUMNS { 2 } else { 1 };
     table(&classes.iter().collect::<Vec<_>>(), iou_type, columns)
 }
 
-/// Like [`class_table`]; for more than 20 classes, only the 10 with the highest AP, next to the 10
-/// with the lowest.
+/// Like [`class_table`], but with more than 20 classes only the 10 classes with the highest AP,
+/// next to the 10 with the lowest AP.
 #[must_use]
 pub fn short_class_table(classes: &[ClassScores], iou_type: IouType) -> String {
     if classes.len() <= 2 * ENDS {

@@ -1,4 +1,5 @@
-//! Two sets of detections on the same images: score differences and their confidence.
+//! Compares two sets of detections on the same images: score differences and their confidence
+//! intervals.
 
 use hotcoco::metrics::bootstrap::bootstrap_ci;
 
@@ -11,25 +12,25 @@ use super::resample::Matches;
 
 /// Confidence level of an interval.
 const CONFIDENCE: f64 = 0.95;
-/// Standard errors on either side of a difference in a 95 % interval.
+/// Half width of a 95 % interval, in standard errors.
 const ERRORS_A_SIDE: f64 = 1.96;
-/// Seed of the samples: the same detections give the same intervals.
+/// Seed of the samples; it is fixed, so equal detections give equal intervals.
 const SEED: u64 = 0;
 
 /// The difference of a score between the first and the second set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScoreDifference {
-    /// Name: one of [`IouType::stat_names`], or a class, for its AP.
+    /// Name of the score: one of [`IouType::stat_names`], or a class name for the class's AP.
     pub name: String,
     /// Both scores; `None` if undefined.
     pub scores: [Option<f64>; 2],
-    /// The 95 % interval of the difference, second minus first, over other image sets of this kind;
-    /// `None` if a score is undefined, and for classes.
+    /// The 95 % confidence interval of the difference (second minus first) over image sets of the
+    /// same size and kind; `None` if a score is undefined, and for classes.
     pub interval: Option<[f64; 2]>,
 }
 
 impl ScoreDifference {
-    /// Second minus first.
+    /// The second score minus the first.
     #[must_use]
     pub fn difference(&self) -> Option<f64> {
         let [first, second] = self.scores;
@@ -48,24 +49,24 @@ impl ScoreDifference {
 pub struct Comparison {
     /// The kind.
     pub iou_type: IouType,
-    /// The numbers, in the order of [`IouType::stat_names`].
+    /// The metrics, in the order of [`IouType::stat_names`].
     pub stats: Vec<ScoreDifference>,
-    /// AP by class, in the order of the ids.
+    /// AP by class, in the order of class ids.
     pub classes: Vec<ScoreDifference>,
     /// Number of images.
     pub images: usize,
 }
 
-/// Compares two sets of detections of one kind, with intervals from `samples` samples of the
-/// images; calls `done` after each sample.
+/// Compares two sets of detections of one kind, with confidence intervals from `samples` samples of
+/// the images. Calls `done` after each sample.
 ///
-/// A sample consists of the distinct images in n draws with replacement, a share s = 1 - (1 -
-/// 1/n)^n of them, and the differences vary less over samples than over other sets of n images, by
-/// sqrt((1 - s) / s). The intervals correct for this.
+/// A sample consists of the distinct images in n draws with replacement from the n images. Its
+/// expected share of the images is s = 1 - (1 - 1/n)^n, so differences vary less over samples than
+/// over independent sets of n images, by a factor of sqrt((1 - s) / s). The intervals correct for
+/// this.
 ///
 /// # Errors
-/// [`ScoreError::GroundTruth`] if the annotations lack the boxes, masks or keypoints to compare;
-/// detections of different kinds.
+/// [`ScoreError::GroundTruth`] if the annotations lack the boxes, masks or keypoints to compare.
 pub fn compare(
     gt: &GroundTruth,
     first: Results,
@@ -104,7 +105,8 @@ pub fn compare(
     Ok(Comparison { iou_type, stats: stats.collect(), classes: classes.collect(), images })
 }
 
-/// Standard deviation of scores over sets of this many images, relative to samples from one set.
+/// Factor from the standard deviation of scores over samples to the one over independent sets of
+/// this many images.
 fn correction(images: usize) -> f64 {
     let n = images.max(2) as f64;
     let share = 1.0 - (1.0 - 1.0 / n).powf(n);
@@ -131,15 +133,16 @@ mod tests {
             let found: Vec<_> = found.map(detection).collect();
             Results::from_detections(&found, &gt, IouType::Bbox).expect("sound")
         };
-        // The first finds six of ten images, and the second eight, four of them in common.
+        // The first set has detections on six of ten images, the second on eight; four images are
+        // in both.
         let (first, second) = (|id: u64| id % 10 < 6, |id: u64| !(4..6).contains(&(id % 10)));
         let found =
             compare(&gt, results(&first), results(&second), 2000, &|| ()).expect("comparable");
         assert_eq!((found.images, found.stats.len()), (400, 12));
         let recall = found.stats.iter().find(|stat| stat.name == "AR100").expect("a number");
         assert!((recall.difference().expect("defined") - 0.2).abs() < 1e-9, "{recall:?}");
-        // Per image the difference is +1 of four in ten, -1 of two, else 0: its variance is
-        // 0.6 - 0.04.
+        // The difference is +1 on four of ten images, -1 on two, else 0: its variance is 0.6 -
+        // 0.04.
         let side = 1.96 * (0.56_f64 / 400.0).sqrt();
         let [low, high] = recall.interval.expect("sampled");
         assert!(((high - low) / (2.0 * side) - 1.0).abs() < 0.1, "{low} to {high}, not +-{side}");
@@ -147,7 +150,7 @@ mod tests {
         let small = found.stats.iter().find(|stat| stat.name == "APs").expect("a number");
         assert_eq!((small.scores, small.interval, small.is_certain()), ([None; 2], None, false));
         assert_eq!((found.classes[0].name.as_str(), found.classes[0].interval), ("cat", None));
-        // The scorer's own implementation, which is slow.
+        // Compares with the scorer's own implementation, which is slow.
         let eval = |results| scored(&gt, results).expect("sound").1.eval;
         let (n_bootstrap, seed, confidence) = (2000, SEED, CONFIDENCE);
         let options = hotcoco::CompareOpts { n_bootstrap, seed, confidence };

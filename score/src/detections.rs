@@ -14,11 +14,11 @@ use super::json;
 use super::keypoints;
 use super::rle::Rle;
 
-/// Maximum number of unknown ids in a message.
+/// Maximum number of unknown ids that a message lists.
 const FIRST_IDS: usize = 8;
 
-/// Default limit of detections per image in keypoint and LVIS scores: pycocotools' (per category)
-/// and lvis-api's (over all categories).
+/// Default maximum number of detections per image: in keypoint scores per category, as in
+/// pycocotools; in LVIS scores over all categories, as in lvis-api.
 const KEYPOINT_MAX_DETS: usize = 20;
 const LVIS_MAX_DETS: usize = 300;
 
@@ -33,25 +33,26 @@ pub struct Detection {
     pub score: f64,
     /// `x, y, width, height` in pixels of the original image.
     pub bbox_xywh: [f64; 4],
-    /// The mask, of the original image's size; needed to score masks.
+    /// The mask, in the size of the original image; required to score masks.
     pub segmentation: Option<Rle>,
-    /// x, y in pixels of the original image and a third number, which no score uses (a score or a
-    /// visibility), for each keypoint; needed to score keypoints.
+    /// For each keypoint: x and y in pixels of the original image, and a score or visibility, which
+    /// no metric uses. Required to score keypoints.
     pub keypoints: Option<Vec<[f64; 3]>>,
-    /// Further predictions, by name; no score uses them.
+    /// Additional predictions by name, which no metric uses.
     pub further: BTreeMap<String, Vec<f64>>,
 }
 
-/// Detections that match a ground truth, in the scorer's types.
+/// Detections that were checked against a ground truth, in the scorer's types.
 #[derive(Debug, Clone)]
 pub struct Results {
     pub(super) annotations: Vec<Annotation>,
     pub(super) iou_type: IouType,
-    /// Number of detections dropped because the annotations lack their category, by category.
+    /// By category, the number of detections that were dropped because the annotations lack the
+    /// category.
     pub(super) left_out: BTreeMap<u64, usize>,
-    /// Warnings about a file.
+    /// Warnings about the file.
     pub(super) doubts: Vec<String>,
-    /// Keypoints and LVIS: limit of detections per image.
+    /// Maximum number of detections per image, for keypoints and LVIS.
     pub(super) max_dets: usize,
 }
 
@@ -75,17 +76,17 @@ struct RawDetection {
 impl Results {
     /// Reads a COCO results file and checks it against the annotations.
     ///
-    /// If an entry has a box *and* a mask or keypoints, its size (small, medium, large) is the
-    /// box's, else the mask's, else the extent of all its keypoints, as in pycocotools: a file gets
+    /// The size of an entry (small, medium, large) comes from its box if it has one, else of its
+    /// mask, else of the extent of all its keypoints. pycocotools does the same, so a file gets
     /// exactly the same scores.
     ///
-    /// `iou_type` `None` infers the type from the entries: masks if one has a `segmentation`, else
-    /// keypoints if one has `keypoints`, else boxes. An entry with a `file_name` belongs to the
-    /// image with that file, regardless of its `image_id`.
+    /// With `iou_type` `None`, the type is masks if an entry has a `segmentation`, else keypoints
+    /// if an entry has `keypoints`, else boxes. An entry with a `file_name` belongs to the image
+    /// with this file name, regardless of its `image_id`.
     ///
     /// # Errors
-    /// [`ScoreError::Read`]; [`ScoreError::Detections`] with the entry that is broken or does not
-    /// match `gt`, for categories missing from `gt`, and for an empty list.
+    /// [`ScoreError::Read`]; [`ScoreError::Detections`] with the entry that is invalid or does not
+    /// match `gt`; also for categories missing from `gt`, and for an empty list.
     pub fn from_file(
         file: &Path,
         gt: &GroundTruth,
@@ -110,7 +111,7 @@ impl Results {
             IouType::Bbox
         };
         let iou_type = iou_type.unwrap_or(told);
-        // pycocotools infers the file's type from its first entry.
+        // Like pycocotools, infers the geometry that determines sizes from the first entry.
         let area_of = match first {
             first if first.has_box() => IouType::Bbox,
             first if first.segmentation.is_none() && first.has_keypoints() => IouType::Keypoints,
@@ -121,12 +122,12 @@ impl Results {
         Ok(Self { doubts, ..Self::build(raw, gt, iou_type, area_of).map_err(fail)? })
     }
 
-    /// Checks detections in memory. Sizes come from the scored geometry: masks for
-    /// [`IouType::Segm`], boxes for [`IouType::Bbox`], the extent of all keypoints for
-    /// [`IouType::Keypoints`], as in published scores. An empty list is valid here and scores 0.
+    /// Checks detections in memory. As in published scores, the scored geometry determines their
+    /// size: masks for [`IouType::Segm`], boxes for [`IouType::Bbox`], the extent of all keypoints
+    /// for [`IouType::Keypoints`]. An empty list is valid, and scores 0.
     ///
     /// # Errors
-    /// [`ScoreError::Detections`] with the detection that is broken or does not match `gt`.
+    /// [`ScoreError::Detections`] with the detection that is invalid or does not match `gt`.
     pub fn from_detections(
         detections: &[Detection],
         gt: &GroundTruth,
@@ -154,9 +155,9 @@ impl Results {
             .map_err(|reason| ScoreError::Detections { origin: "in memory".into(), reason })
     }
 
-    /// The same results with another limit of detections: keypoint scores use the best `max_dets`
-    /// of each image and category instead of 20, LVIS scores the best of each image instead of 300.
-    /// COCO's box and mask scores do not depend on it.
+    /// Changes the maximum number of detections: keypoint scores use the best `max_dets` of each
+    /// image and category instead of 20, LVIS scores the best `max_dets` of each image instead of
+    /// 300. COCO's box and mask scores do not depend on it.
     #[must_use]
     pub fn limited_to(self, max_dets: usize) -> Self {
         Self { max_dets, ..self }
@@ -204,7 +205,7 @@ impl RawDetection {
         self.keypoints.as_ref().is_some_and(|list| !list.is_empty())
     }
 
-    /// The detection in the scorer's types, or why it is invalid.
+    /// Converts a detection to the scorer's types, or returns why it is invalid.
     fn checked(
         self,
         gt: &GroundTruth,
@@ -264,7 +265,7 @@ impl RawDetection {
     }
 }
 
-/// Why a file's categories do not match the annotations'.
+/// Checks that a file's categories are in the annotations; returns a message if not.
 fn check_categories(raw: &[RawDetection], gt: &GroundTruth) -> Result<(), String> {
     let unknown = || raw.iter().map(|d| d.category_id).filter(|id| !gt.has_category(*id));
     let ids: BTreeSet<u64> = unknown().collect();
@@ -293,8 +294,8 @@ fn check_sides(bbox: [f64; 4]) -> Result<[f64; 4], String> {
     Err(format!("has a box of {w} x {h} pixels; a box is [x, y, width, height]"))
 }
 
-/// Assigns the image with the same file name to each entry with a `file_name`; returns a message if
-/// it differs from the image of its `image_id`.
+/// Assigns each entry that has a `file_name` to the image with this file name. Returns a message if
+/// some entries' `image_id` is a different image.
 fn pair_by_file(raw: &mut [RawDetection], gt: &GroundTruth) -> Result<Option<String>, String> {
     let (of, mut moved, mut unnamed) = (raw.len(), 0, None);
     let mut files: HashMap<u64, String> = HashMap::new();
@@ -306,17 +307,17 @@ fn pair_by_file(raw: &mut [RawDetection], gt: &GroundTruth) -> Result<Option<Str
         let own = detection.image_id;
         detection.image_id = gt.image_of_file(&file, own).ok_or_else(|| {
             format!(
-                "detection {i} has the file_name `{file}`, which is not the file_name of one image \
-                 of the annotations, nor of the image with its image_id {own}; correct it, or \
-                 remove file_name from all detections to use image_id"
+                "detection {i} has the file_name `{file}`, which matches neither exactly one image \
+                 of the annotations nor the image with its image_id {own}; correct it, or remove \
+                 file_name from all detections to use image_id"
             )
         })?;
         moved += usize::from(detection.image_id != own);
         let first = files.entry(detection.image_id).or_insert_with(|| file.clone());
         if !first.ends_with(&file) && !file.ends_with(first.as_str()) {
             return Err(format!(
-                "the file_names `{first}` and `{file}` (detection {i}) are both that of image {} \
-                 of the annotations; give annotations whose file_name has the folder",
+                "the file_names `{first}` and `{file}` (detection {i}) both match image {} of the \
+                 annotations; use annotations whose file_name has the folder",
                 detection.image_id
             ));
         }
@@ -325,7 +326,7 @@ fn pair_by_file(raw: &mut [RawDetection], gt: &GroundTruth) -> Result<Option<Str
         return Ok(None);
     }
     let differ = format!(
-        "{moved} of {of} detections have the file_name of another image than their image_id"
+        "{moved} of {of} detections have a file_name that belongs to another image than image_id"
     );
     match unnamed {
         Some(i) => Err(format!(
@@ -346,11 +347,12 @@ fn doubts(raw: &[RawDetection], gt: &GroundTruth) -> Vec<String> {
         !seen.insert((what, [*x, *y, *w, *h, d.score].map(f64::to_bits)))
     };
     let (copies, of) = (boxes().filter(is_copy).count(), raw.len());
-    let copies = (copies > 0).then(|| format!("{copies} of {of} detections repeat another one"));
+    let copies = (copies > 0).then(|| format!("{copies} of {of} detections are duplicates"));
     outside.into_iter().chain(copies).collect()
 }
 
-/// Why a detection's mask does not match its image, to be printed after the detection.
+/// Checks that a detection's mask is valid and matches its image. The error is printed after the
+/// detection.
 fn check_mask(segmentation: &Segmentation, image_id: u64, size: (u32, u32)) -> Result<(), String> {
     check_segmentation(segmentation)?;
     if size.0 == 0 || size.1 == 0 {

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-/// Why a scoring call rejected its input. Every message has the file (or `in memory`), the entry by
-/// its index from 0, and the error.
+/// The reason why a scoring call rejected its input. Messages contain the file (or `in memory`),
+/// the index of the entry from 0, and the error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScoreError {
@@ -39,7 +39,7 @@ pub enum ScoreError {
         /// The entry and its error.
         reason: String,
     },
-    /// Runs or polygons that do not form a mask.
+    /// Runs or polygons do not form a mask.
     #[error("mask of {height}x{width} (height x width): {reason}")]
     Mask {
         /// Rows of the mask.
@@ -49,7 +49,7 @@ pub enum ScoreError {
         /// The error.
         reason: String,
     },
-    /// The scorer rejected data that passed all our checks.
+    /// The scorer rejected data that had passed all checks of this crate.
     #[error("scoring failed: {0}")]
     Scorer(#[from] hotcoco::Error),
 }

@@ -1,4 +1,4 @@
-//! The evaluation itself: matching, precision and recall, and the metrics computed from them.
+//! The evaluation: matching, precision and recall, and metrics.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -13,18 +13,18 @@ use super::error::ScoreError;
 use super::ground_truth::GroundTruth;
 use super::{IouType, Summary};
 
-/// With more categories than this, only those with objects are scored, this many at a time: the
-/// curves of a category take 200 kB.
+/// Maximum number of categories that are scored at once, because the curves of a category take 200
+/// kB. With more categories, only categories with objects are scored, this many at a time.
 const MANY_CATEGORIES: usize = 4096;
 const AT_A_TIME: usize = 64;
 
-/// Precision and recall behind the metrics, -1 without objects.
+/// The precision and recall curves from which the metrics are computed; -1 without objects.
 ///
 /// # Shapes
 /// `shape` is `[T, R, K, A, M]`: 10 IoU thresholds, 101 recalls, the categories by id, the areas
-/// (all, small, medium, large), and 1, 10, 100 detections per image. For keypoints the thresholds
-/// are for OKS, the areas all, medium, large, and the only limit of detections is
-/// [`Summary::max_dets`]. More than 4096 categories have no curves.
+/// (all, small, medium, large), and the detections per image (1, 10, 100). For keypoints, the
+/// thresholds are of OKS, the areas are all, medium and large, and M is 1: [`Summary::max_dets`].
+/// With more than 4096 categories there are no curves.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Curves {
     /// `[T, R, K, A, M]`.
@@ -39,8 +39,8 @@ pub struct Curves {
 
 /// Scores a COCO results file against a COCO annotations file, exactly like pycocotools.
 ///
-/// `iou_type` `None` infers it from the entries: masks if one has a `segmentation`, else keypoints
-/// if one has `keypoints`, else boxes.
+/// With `iou_type` `None`, the type is masks if an entry has a `segmentation`, else keypoints if an
+/// entry has `keypoints`, else boxes.
 ///
 /// # Errors
 /// As [`GroundTruth::from_file`] and [`Results::from_file`].
@@ -54,14 +54,15 @@ pub fn evaluate_files(
     Ok(evaluate_results(&gt, results)?.0)
 }
 
-/// Scores detections in memory. No detections at all score 0.
+/// Scores detections in memory. An empty list scores 0.
 ///
-/// Equals pycocotools on the file written by
+/// The scores equal those of pycocotools for the file that
 /// [`write_results_json_of`](super::write_results_json_of) writes for `iou_type`.
 ///
 /// # Errors
 /// As [`Results::from_detections`]; [`ScoreError::GroundTruth`] if the annotations lack the boxes,
-/// masks or keypoints that `iou_type` compares, or have another number of sigmas.
+/// masks or keypoints that `iou_type` compares, or the number of sigmas is not the number of
+/// keypoints.
 pub fn evaluate(
     gt: &GroundTruth,
     detections: &[Detection],
@@ -116,7 +117,8 @@ pub(super) fn new_scorer(
     eval
 }
 
-/// True if an annotated object counts: it is not a crowd and, for keypoints, has a labelled one.
+/// True if an annotated object counts: it is not a crowd and, for keypoints, has a labelled
+/// keypoint.
 pub(super) fn counts(iou_type: IouType, annotation: &hotcoco::Annotation) -> bool {
     !annotation.iscrowd
         && (iou_type != IouType::Keypoints || annotation.num_visible_keypoints() > 0)
@@ -132,7 +134,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// The curves, unless they were computed for some categories at a time.
+    /// The curves; empty if the categories were scored in several parts.
     pub(super) fn curves(&self) -> Curves {
         let all = |a: &&AccumulatedEval| a.cat_ids == self.eval.params.cat_ids;
         let curves = self.eval.accumulated().filter(all).map(|a| Curves {
@@ -145,8 +147,8 @@ impl Run {
     }
 }
 
-/// Matches detections with the scorer that `make` sets up for these annotations, detections, type,
-/// and limit of detections. Also returns notes.
+/// Matches detections with objects. `make` creates the scorer from the annotations, the detections,
+/// the type, and the maximum number of detections. Also returns notes.
 pub(super) fn matched(
     gt: &GroundTruth,
     mut results: Results,
@@ -217,7 +219,7 @@ pub(super) fn run(
     for part in 0..ids.len().div_ceil(size).max(1) {
         eval.params.cat_ids = ids.iter().skip(part * size).take(size).copied().collect();
         eval.accumulate();
-        // `summarize` would print; we print the lines ourselves.
+        // `summarize` would print the lines; this crate prints them itself.
         eval.summarize_lines();
         let stats = eval.stats().ok_or_else(broken)?;
         let curves = eval.accumulated().ok_or_else(broken)?;
@@ -246,7 +248,8 @@ fn defined(eval: &COCOeval, curves: &AccumulatedEval, of: &MetricDef) -> usize {
     ids.filter(|(k, id)| is_of(id) && recall(*k) > -1.0).count()
 }
 
-/// The overall mean from means with their counts; -1 for none. A single one is returned unchanged.
+/// The mean of means, weighted by their counts; -1 without counts. A single mean is returned
+/// unchanged.
 fn joint_mean(means: impl Iterator<Item = (f64, usize)>) -> f64 {
     let joined = means.filter(|(_, count)| *count > 0).reduce(|(mean, n), (other, count)| {
         let all = n + count;
@@ -255,9 +258,9 @@ fn joint_mean(means: impl Iterator<Item = (f64, usize)>) -> f64 {
     joined.map_or(-1.0, |(mean, _)| mean)
 }
 
-/// Drops detections beyond the `cap` best of an image and class, which no score counts and which
-/// would take memory for each object of the image. Also returns a message if there are more objects
-/// than `cap`.
+/// Keeps the `cap` best detections of each image and class (for LVIS, of each image). No metric
+/// counts the dropped ones, and they would take memory for each object of the image. Returns a
+/// message if an image with dropped detections has more than `cap` objects.
 fn keep_best(gt: &GroundTruth, found: &mut Vec<Annotation>, cap: usize) -> Option<String> {
     let key = |a: &Annotation| (a.image_id, if gt.is_lvis() { 0 } else { a.category_id });
     let mut best_first: Vec<usize> = (0..found.len()).collect();
@@ -280,8 +283,8 @@ fn keep_best(gt: &GroundTruth, found: &mut Vec<Annotation>, cap: usize) -> Optio
     let ((image, _), count) = objects.into_iter().find(|(_, count)| *count > cap)?;
     let each = if gt.is_lvis() { "an image" } else { "a class and image" };
     Some(format!(
-        "image {image} has {count} objects, more than {cap} of {each}, and only the {cap} best \
-         detections of {each} count, so the others are missed"
+        "image {image} has {count} objects, more than {cap} of {each}, but only the {cap} best \
+         detections of {each} count, so the remaining objects are missed"
     ))
 }
 

@@ -14,11 +14,11 @@ use super::json;
 use super::keypoints;
 use super::rle::{Rle, check_polygon};
 
-/// A box with less than this share inside its image is counted.
+/// Boxes with a smaller share of their area inside their image are reported.
 const MIN_INSIDE: f64 = 0.75;
-/// Maximum number of categories with objects: more would take minutes to score.
+/// Maximum number of categories with objects; scoring more would take minutes.
 const MAX_CATEGORIES: usize = 1 << 16;
-/// Maximum number of path components used to find images.
+/// Maximum number of path components that are compared to find images by file name.
 const MAX_PARTS: usize = 8;
 
 /// An image in the annotations.
@@ -26,7 +26,7 @@ const MAX_PARTS: usize = 8;
 pub struct GtImage {
     /// COCO's id of the image.
     pub id: u64,
-    /// Rows, in pixels; 0 if unknown (then boxes can be scored, masks cannot).
+    /// Rows, in pixels; 0 if unknown (then masks cannot be scored).
     pub height: u32,
     /// Columns, in pixels; 0 if unknown.
     pub width: u32,
@@ -35,7 +35,7 @@ pub struct GtImage {
 /// The shape of an annotated object.
 #[derive(Debug, Clone, PartialEq)]
 pub enum GtMask {
-    /// Flat polygons `x0, y0, x1, y1, ...` in pixels; the object is their union.
+    /// Flat polygons `x0, y0, x1, y1, ...` in pixels; the mask is their union.
     Polygons(Vec<Vec<f64>>),
     /// Run lengths.
     Rle(Rle),
@@ -52,16 +52,16 @@ pub struct GtAnnotation {
     pub category_id: u64,
     /// `x, y, width, height` in pixels.
     pub bbox_xywh: [f64; 4],
-    /// Area in pixels, which makes an object small, medium or large; the mask's (else the box's) if
-    /// `None`.
+    /// Area in pixels, which makes an object small, medium or large. `None`: the area of the mask,
+    /// or without a mask, of the box.
     pub area: Option<f64>,
-    /// True for a crowd: detections on it count neither for nor against.
+    /// True for a crowd: detections on a crowd are ignored.
     pub iscrowd: bool,
-    /// Its shape; needed to score masks.
+    /// The mask; required to score masks.
     pub mask: Option<GtMask>,
-    /// x, y in pixels and visibility of each keypoint (0: not labelled), the same number in each
-    /// object that has some; needed to score keypoints, where an object without any counts neither
-    /// for nor against.
+    /// For each keypoint: x and y in pixels, and visibility (0: not labelled). All objects with
+    /// keypoints must have the same number. Required to score keypoints, in which objects without
+    /// keypoints are ignored.
     pub keypoints: Option<Vec<[f64; 3]>>,
 }
 
@@ -74,7 +74,7 @@ pub struct GtCategory {
     pub name: String,
 }
 
-/// Checked annotations, ready to score against; cheap to clone.
+/// Checked annotations, against which detections are scored; cheap to clone.
 #[derive(Clone)]
 pub struct GroundTruth {
     coco: Arc<COCO>,
@@ -110,10 +110,10 @@ struct RawImage {
     width: u32,
     #[serde(default, deserialize_with = "json::text")]
     file_name: Option<String>,
-    /// LVIS: the categories that were checked and are not present.
+    /// LVIS: categories that were checked and are not in the image.
     #[serde(default, deserialize_with = "coco::ids")]
     neg_category_ids: Option<Vec<u64>>,
-    /// LVIS: the categories that are not annotated exhaustively.
+    /// LVIS: categories that are not annotated exhaustively in the image.
     #[serde(default, deserialize_with = "coco::ids")]
     not_exhaustive_category_ids: Option<Vec<u64>>,
 }
@@ -153,8 +153,8 @@ struct RawCategory {
 }
 
 impl GroundTruth {
-    /// Reads a COCO file of instances or keypoints, or an LVIS v1 file: its images have
-    /// `neg_category_ids`, and its categories a `frequency`.
+    /// Reads a COCO file of instances or keypoints, or an LVIS v1 file, which is recognised by
+    /// images with `neg_category_ids` and categories with a `frequency`.
     ///
     /// # Errors
     /// [`ScoreError::Read`]; [`ScoreError::GroundTruth`] with the entry that violates the format.
@@ -193,8 +193,8 @@ impl GroundTruth {
         let annotations = || gt.coco.dataset.annotations.iter();
         let boxes = annotations().filter_map(|a| Some((a.image_id, a.bbox?)));
         let zero = annotations().any(|a| a.id == 0).then(|| {
-            "pycocotools takes the annotation with id 0 for one that is not found, and may give a \
-             lower score; number annotations from 1"
+            "pycocotools treats the annotation with id 0 as not found, and may give a lower \
+             score; number annotations from 1"
                 .to_string()
         });
         let doubts = gt.boxes_outside("annotated", boxes).into_iter().chain(zero).collect();
@@ -240,21 +240,23 @@ impl GroundTruth {
         Self::build(origin, images, annotations, categories.into_iter().map(category).collect())
     }
 
-    /// The same with a sigma per keypoint, by which OKS scales its distance: larger ones are more
-    /// tolerant. `None`, the default after reading: COCO's for 17 keypoints, else 1/K for each of
-    /// K, as in Ultralytics. A wrong number of sigmas is rejected when keypoints are scored.
+    /// Sets the sigma of each keypoint, by which OKS scales the keypoint's distance; larger sigmas
+    /// are more tolerant. `None`, the default: COCO's sigmas for 17 keypoints, else 1/K for each of
+    /// K keypoints, as in Ultralytics. A wrong number of sigmas is rejected when keypoints are
+    /// scored.
     #[must_use]
     pub fn with_sigmas(self, sigmas: Option<Vec<f64>>) -> Self {
         GroundTruth { sigmas, ..self }
     }
 
-    /// True if an LVIS file was read, which [`evaluate_lvis`](super::evaluate_lvis) scores.
+    /// True if the annotations are from an LVIS file; then [`evaluate_lvis`](super::evaluate_lvis)
+    /// computes the scores.
     #[must_use]
     pub fn is_lvis(&self) -> bool {
         self.is_lvis
     }
 
-    /// A message about boxes, of a given kind, that extend beyond their image.
+    /// A message if boxes extend too far beyond their image; `kind` describes the boxes.
     pub(super) fn boxes_outside(
         &self,
         kind: &str,
@@ -275,8 +277,8 @@ impl GroundTruth {
         let gap = if kind.is_empty() { "" } else { " " };
         (outside > 0).then(|| {
             format!(
-                "{outside} of {of}{gap}{kind} boxes leave their image by over a quarter of their area; \
-                 a box is [x, y, width, height] in pixels, not two corners"
+                "{outside} of {of}{gap}{kind} boxes have over a quarter of their area outside \
+                 their image; a box is [x, y, width, height] in pixels, not two corners"
             )
         })
     }
@@ -287,7 +289,7 @@ impl GroundTruth {
         self.images.len()
     }
 
-    /// Number of objects, crowds included.
+    /// Number of objects, including crowds.
     #[must_use]
     pub fn num_annotations(&self) -> usize {
         self.coco.dataset.annotations.len()
@@ -326,9 +328,9 @@ impl GroundTruth {
         }
         let listed = annotations.iter().find_map(|a| a.keypoints.as_ref());
         let num_keypoints = listed.map(|list| list.len().div_ceil(3));
-        // A larger number would take unbounded memory, and is rejected.
+        // A larger number of keypoints would take unbounded memory; it is rejected later.
         if let Some(count) = num_keypoints.filter(|count| *count <= MAX_KEYPOINTS) {
-            // An object without keypoints is treated as having none labelled.
+            // Objects without keypoints get unlabelled ones.
             for annotation in annotations.iter_mut().filter(|a| a.keypoints.is_none()) {
                 annotation.keypoints = Some(vec![0.0; 3 * count]);
                 annotation.num_keypoints = Some(0);
@@ -348,9 +350,10 @@ impl GroundTruth {
         self.images.get(&image_id).copied()
     }
 
-    /// The image of a file: the one whose file name shares the longest suffix of the path, at
-    /// component boundaries, or the image with id `own` if several do, or if only the extension
-    /// (`.jpg`) differs. For annotations without file names, the image with id `own`.
+    /// The image with a file name. It is the image whose file name shares the longest suffix of
+    /// path components with `path`; or the image with id `own` if it is among several such images,
+    /// if its file name differs only in the extension (`.jpg`), or if the annotations have no file
+    /// names.
     pub(super) fn image_of_file(&self, path: &str, own: u64) -> Option<u64> {
         if self.names.is_empty() {
             return Some(own);
@@ -379,13 +382,13 @@ impl GroundTruth {
         &self.coco
     }
 
-    /// Checks that every object has a box, as scoring boxes requires.
+    /// Checks that every object has a box, which is required to score boxes.
     pub(super) fn check_boxes(&self) -> Result<(), ScoreError> {
         let missing = self.coco.dataset.annotations.iter().find(|a| a.bbox.is_none());
         missing.map_or(Ok(()), |a| Err(self.fault(format!("annotation id {} has no bbox", a.id))))
     }
 
-    /// Checks that every object has a mask of its image's size, as scoring masks requires.
+    /// Checks that every object has a mask of its image's size, which is required to score masks.
     pub(super) fn check_masks(&self) -> Result<(), ScoreError> {
         for a in &self.coco.dataset.annotations {
             let size = self.image_size(a.image_id).unwrap_or_default();
@@ -412,8 +415,8 @@ impl GroundTruth {
         self.num_keypoints
     }
 
-    /// Checks that objects have keypoints, all the same number, as scoring them requires; returns
-    /// the sigma of each.
+    /// Checks that objects have keypoints, all the same number, which is required to score
+    /// keypoints. Returns the sigma of each keypoint.
     pub(super) fn keypoint_sigmas(&self) -> Result<Vec<f64>, ScoreError> {
         let annotations = &self.coco.dataset.annotations;
         let Some(count) = self.num_keypoints else {
@@ -441,7 +444,7 @@ impl GroundTruth {
     }
 }
 
-/// Annotations in the scorer's types, or which one is invalid and why.
+/// Converts annotations to the scorer's types, or returns which annotation is invalid and why.
 fn checked(annotations: Vec<RawAnnotation>) -> Result<Vec<Annotation>, String> {
     let checked = |(i, annotation): (usize, RawAnnotation)| {
         let id = annotation.id;
@@ -451,7 +454,7 @@ fn checked(annotations: Vec<RawAnnotation>) -> Result<Vec<Annotation>, String> {
 }
 
 impl RawAnnotation {
-    /// The annotation in the scorer's types, or why it is invalid.
+    /// Converts the annotation to the scorer's types, or returns why it is invalid.
     fn checked(self) -> Result<Annotation, String> {
         if let Some(area) = self.area.filter(|area| !area.is_finite()) {
             return Err(format!("has the area {area}"));
@@ -461,7 +464,7 @@ impl RawAnnotation {
             check_segmentation(segmentation)?;
         }
         let mut bbox = self.bbox.as_deref().map(json::check_bbox).transpose()?;
-        // Like `prep` reads the box of an object without an outline.
+        // Like `prep`, rotates the box of an object that has no outline.
         let is_bare = match &segmentation {
             Some(Segmentation::Polygon(rings)) => rings.iter().all(Vec::is_empty),
             other => other.is_none(),
@@ -484,7 +487,7 @@ impl RawAnnotation {
     }
 }
 
-/// A segmentation in the scorer's types.
+/// Converts a segmentation to the scorer's types.
 fn in_scorer(segmentation: coco::Segmentation<f64>) -> Segmentation {
     match segmentation {
         coco::Segmentation::Polygons(rings) => Segmentation::Polygon(rings),
@@ -507,7 +510,7 @@ pub(super) fn rle_size(segmentation: &Segmentation) -> Option<(u32, u32)> {
     }
 }
 
-/// Why a segmentation is not a mask, to be printed after the entry.
+/// Checks that a segmentation is a mask. The error is printed after the entry.
 pub(super) fn check_segmentation(segmentation: &Segmentation) -> Result<(), String> {
     if let Segmentation::Polygon(polygons) = segmentation {
         for (i, polygon) in polygons.iter().enumerate() {
@@ -520,7 +523,7 @@ pub(super) fn check_segmentation(segmentation: &Segmentation) -> Result<(), Stri
     }
 }
 
-/// The entry that lacks a field which LVIS scores require.
+/// Checks the fields that LVIS scores require. The error names the entry that lacks one.
 fn check_lvis(images: &[RawImage], categories: &[RawCategory]) -> Result<(), String> {
     for image in images {
         let has = [&image.neg_category_ids, &image.not_exhaustive_category_ids];
@@ -536,7 +539,7 @@ fn check_lvis(images: &[RawImage], categories: &[RawCategory]) -> Result<(), Str
     }
 }
 
-/// The path and its suffixes, the longest first.
+/// The path and its suffixes of path components, the longest first.
 fn ends(path: &str) -> Vec<&str> {
     let mut ends: Vec<&str> =
         path.rmatch_indices('/').take(MAX_PARTS).map(|(at, _)| &path[at + 1..]).collect();
@@ -545,7 +548,8 @@ fn ends(path: &str) -> Vec<&str> {
     ends
 }
 
-/// Images by suffixes of their paths; a full path takes precedence over a suffix of a longer one.
+/// Images by suffixes of their paths; a full path takes precedence over an equal suffix of a longer
+/// path.
 fn by_ends<'a>(names: impl Iterator<Item = (&'a str, u64)>) -> HashMap<String, Option<u64>> {
     let (mut found, mut whole) = (HashMap::new(), HashMap::new());
     for (name, id) in names {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::error::ScoreError;
 
-/// The byte-order mark that some editors write at the start of UTF-8 files.
+/// The byte order mark that some editors write at the start of UTF-8 files.
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 /// Reads the bytes of `file`, without a byte order mark.
@@ -20,12 +20,12 @@ pub(super) fn read(file: &Path) -> Result<Vec<u8>, ScoreError> {
     Ok(bytes)
 }
 
-/// The first byte that is not white space: distinguishes a list from an object before parsing.
+/// The first byte that is not white space; it distinguishes a list from an object before parsing.
 pub(super) fn first_byte(bytes: &[u8]) -> Option<u8> {
     bytes.iter().copied().find(|b| !b.is_ascii_whitespace())
 }
 
-/// The reason of an error whose message contains its file.
+/// The text of an error, without the file that the full message contains.
 pub(super) fn reason(fault: DaliError) -> String {
     match fault {
         DaliError::Annotations { fault, .. } => fault,
@@ -44,7 +44,7 @@ pub(super) fn check_bbox(bbox: &[f64]) -> Result<[f64; 4], String> {
     }
 }
 
-/// Reads a non-empty text; any other value is none.
+/// Reads a string; an empty string or any other value becomes `None`.
 pub(super) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     Ok(match serde_json::Value::deserialize(deserializer)? {
         serde_json::Value::String(text) if !text.is_empty() => Some(text),

@@ -3,7 +3,7 @@
 use super::tests::Folder;
 use super::*;
 
-/// Two people of 40 x 40 pixels with three keypoints, a crowd, and a person without any.
+/// Two people of 40 x 40 pixels with three keypoints, a crowd, and a person without keypoints.
 const GT: &str = r#"{"images": [{"id": 5, "height": 90, "width": 90}],
  "annotations": [
   {"id": 1, "image_id": 5, "category_id": 1, "bbox": [10, 10, 40, 40], "area": 1600, "iscrowd": 0,
@@ -31,9 +31,9 @@ fn detection(keypoints: [[f64; 3]; 3], score: f64) -> Detection {
 
 #[test]
 fn found_people_score_one_and_unlabelled_are_ignored() {
-    // So small that no person matches another.
+    // The sigmas are so small that no person matches a different person.
     let gt = ground_truth().with_sigmas(Some(vec![0.05; 3]));
-    // On the person without keypoints: neither for nor against.
+    // A detection on the person without keypoints is ignored.
     let ignored = [[52.0, 6.0, 1.0], [53.0, 7.0, 1.0], [54.0, 8.0, 1.0]];
     let found = [detection(ignored, 0.95), detection(FIRST, 0.9), detection(SECOND, 0.8)];
     let (summary, analysis) = analyze(&gt, &found, IouType::Keypoints).expect("sound");
@@ -64,7 +64,7 @@ fn found_people_score_one_and_unlabelled_are_ignored() {
         .and_then(|results| evaluate_results(&gt, results))
         .expect("sound");
     assert_eq!(curves.shape, [10, 101, 1, 3, 1]);
-    // Only the best two of the image: one of two people.
+    // With only the image's best two detections, one of two people is found.
     let best = Results::from_detections(&found, &gt, IouType::Keypoints).expect("sound");
     let (best, _) = evaluate_results(&gt, best.limited_to(2)).expect("sound");
     assert_eq!((best.max_dets, best.stats[5]), (2, 0.5));
@@ -88,9 +88,11 @@ fn sigmas_are_given_or_one_over_count() {
         let summary = evaluate(&gt, &found, IouType::Keypoints).expect("sound");
         summary.named().iter().find(|(name, _)| *name == "AR").expect("a number").1
     };
-    // A third: exp(-9 / 8) is 0.325, so OKS is 0.775 and passes six thresholds of ten.
+    // With the default sigma of 1/3, exp(-9 / 8) is 0.325, so OKS is 0.775 and reaches six of ten
+    // thresholds.
     assert!((recall_of(None) - 0.8).abs() < 1e-9, "{}", recall_of(None));
-    // With 0.01 the third vanishes; 0.667 passes four.
+    // With a sigma of 0.01 the moved keypoint adds nothing; OKS is 0.667 and reaches four
+    // thresholds.
     assert!((recall_of(Some(vec![0.01; 3])) - 0.7).abs() < 1e-9);
     assert!((recall_of(Some(vec![9.0; 3])) - 1.0).abs() < 1e-9);
     let refused = |sigmas: Vec<f64>| {
@@ -119,7 +121,8 @@ fn keypoint_results_round_trip() {
     assert_eq!(evaluate_files(&gt_file, &path, None).expect("sound"), memory);
     let report = report_files(&gt_file, &path).expect("sound");
     assert!(report.contains("keypoints by class\nclass  objects    AP   AP50     AR"), "{report}");
-    // With boxes, whose sizes then count: small ones, which keypoint scores omit.
+    // If the file also has boxes, they determine the sizes; these boxes are small, and keypoint
+    // scores omit small objects.
     write_results_json(&path, &found).expect("writable");
     let text = std::fs::read_to_string(&path).expect("written");
     assert!(text.contains("\"bbox\":[1.0,2.0,3.0,4.0],\"keypoints\":[20.0,"), "{text}");

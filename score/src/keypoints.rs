@@ -1,5 +1,5 @@
-//! Keypoints as COCO's flat lists of x, y and a third number (a visibility, or a score), and the
-//! sigmas of OKS.
+//! Checks of COCO's flat lists of keypoints (x, y, and a visibility or score) and of the sigmas of
+//! OKS.
 
 use hotcoco::params::{IouType, Params};
 
@@ -12,7 +12,7 @@ pub(super) fn default_sigmas(count: usize) -> Vec<f64> {
     }
 }
 
-/// Why sigmas do not match this many keypoints.
+/// Checks that sigmas are valid for this many keypoints.
 pub(super) fn check_sigmas(sigmas: &[f64], count: usize) -> Result<(), String> {
     if sigmas.len() != count {
         return Err(format!(
@@ -26,8 +26,8 @@ pub(super) fn check_sigmas(sigmas: &[f64], count: usize) -> Result<(), String> {
     }
 }
 
-/// Why a list does not have `count` keypoints, or any integer number of them, to be printed after
-/// the entry.
+/// Checks that a list has `count` keypoints, or any integer number of keypoints if `None`. The
+/// error is printed after the entry.
 pub(super) fn check_list(list: &[f64], count: Option<usize>) -> Result<(), String> {
     let length = list.len();
     let why = match count {
@@ -43,8 +43,8 @@ pub(super) fn check_list(list: &[f64], count: Option<usize>) -> Result<(), Strin
     Err(format!("has keypoints of {length} numbers, {why}"))
 }
 
-/// x, y, width and height of the extent of all keypoints in a checked list; `None` for an empty
-/// one.
+/// The bounding box `x, y, width, height` of all keypoints in a checked list; `None` if the list is
+/// empty.
 pub(super) fn extent(list: &[f64]) -> Option<[f64; 4]> {
     let (points, _) = list.as_chunks::<3>();
     let low = |axis: usize| points.iter().map(|p| p[axis]).reduce(f64::min);

@@ -1,8 +1,8 @@
 //! COCO and LVIS scoring: detections against annotations, by boxes, masks or keypoints.
 //!
-//! `hotcoco` computes the metrics; this crate adds the checks that report a user's mistake in one
-//! line, its own types, and the usual printout. The metrics are bit-identical to pycocotools', and
-//! for LVIS annotations to lvis-api's; with more than 4096 categories they agree up to rounding.
+//! `hotcoco` computes the metrics. This crate adds types, checks that report a user's mistake in
+//! one line, and pycocotools' printout. The metrics are bit-identical to pycocotools' and, for LVIS
+//! annotations, to lvis-api's; with more than 4096 categories they are equal except for rounding.
 
 mod analysis;
 mod class_scores;
@@ -43,7 +43,7 @@ pub use results_file::{
 pub use rle::{Rle, bbox_iou, encode_mask, mask_iou};
 pub use summary::{KEYPOINT_STAT_NAMES, STAT_NAMES, Summary, Undefined};
 
-/// A kind of score: shapes whose overlap is measured, by IoU or, for keypoints, by OKS.
+/// A kind of score: the shapes that are compared, by IoU or, for keypoints, by OKS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IouType {
     /// Boxes.
@@ -55,10 +55,10 @@ pub enum IouType {
 }
 
 impl IouType {
-    /// All of them. A model is evaluated by the last one that it has.
+    /// All kinds. A model is evaluated by the last kind that it predicts.
     pub const ALL: [Self; 3] = [Self::Bbox, Self::Segm, Self::Keypoints];
 
-    /// COCO's name for it: `bbox`, `segm` or `keypoints`.
+    /// COCO's name of the kind: `bbox`, `segm` or `keypoints`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -68,7 +68,7 @@ impl IouType {
         }
     }
 
-    /// One such shape in a message: `box`, `mask` or `keypoint`.
+    /// The shape's name in messages: `box`, `mask` or `keypoint`.
     #[must_use]
     pub fn shape(self) -> &'static str {
         match self {
@@ -78,7 +78,7 @@ impl IouType {
         }
     }
 
-    /// Several of them: `boxes`, `masks` or `keypoints`.
+    /// The plural of [`shape`](Self::shape): `boxes`, `masks` or `keypoints`.
     #[must_use]
     pub fn shapes(self) -> &'static str {
         match self {
@@ -88,7 +88,7 @@ impl IouType {
         }
     }
 
-    /// The measure of their overlap: `IoU` or `OKS`.
+    /// The measure of overlap: `IoU` or `OKS`.
     #[must_use]
     pub fn measure(self) -> &'static str {
         match self {
@@ -106,8 +106,8 @@ impl IouType {
         }
     }
 
-    /// The name of a class's recall, over all sizes and with the maximum number of detections per
-    /// image: `AR100`, or `AR` for keypoints, with 20.
+    /// The name of a class's recall over all sizes: `AR100` (100 detections per image) or, for
+    /// keypoints, `AR` (20 detections).
     #[must_use]
     pub fn recall_name(self) -> &'static str {
         match self {

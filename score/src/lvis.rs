@@ -1,8 +1,8 @@
-//! LVIS scores, equal to lvis-api's: not every category was checked in every image.
+//! LVIS scores, equal to lvis-api's. In LVIS, not every category was checked in every image.
 //!
-//! A detection counts only if its category is annotated in the image or known to be absent, and an
-//! unmatched one not if the category is not annotated exhaustively. AP is also reported by category
-//! frequency.
+//! A detection counts only if its category is annotated in the image or known to be absent. An
+//! unmatched detection is ignored if its category is not annotated exhaustively in the image. AP is
+//! also reported by category frequency.
 
 use std::fmt;
 
@@ -24,10 +24,10 @@ pub const LVIS_STAT_NAMES: [&str; 13] =
 pub struct LvisSummary {
     /// The compared shapes: boxes or masks.
     pub iou_type: IouType,
-    /// Limit of detections per image, over all categories.
+    /// Maximum number of detections per image, over all categories.
     pub max_dets: usize,
-    /// The metrics, 0 to 1, in the order of [`LVIS_STAT_NAMES`]; -1 if there is no object of the
-    /// size or of a category with the frequency.
+    /// The metrics, 0 to 1, in the order of [`LVIS_STAT_NAMES`]; -1 if no object has the metric's
+    /// size or category frequency.
     pub stats: [f64; 13],
     /// Notes for the reader.
     pub notes: Vec<String>,

@@ -9,8 +9,8 @@ use super::evaluate::scored;
 use super::ground_truth::GroundTruth;
 use super::lvis::evaluate_lvis;
 
-/// The scores of a COCO results file as text: COCO metrics, also by class, or LVIS metrics for LVIS
-/// annotations.
+/// The scores of a COCO results file as text: COCO metrics in total and by class, or, for LVIS
+/// annotations, LVIS metrics.
 ///
 /// # Errors
 /// As for [`super::evaluate_files`].

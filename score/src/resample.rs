@@ -18,23 +18,24 @@ pub(super) struct Matches {
 struct Class {
     /// By descending score.
     detections: Vec<Matched>,
-    /// Image positions, each with the number of its objects by area.
+    /// Positions of images, each with the image's number of objects by area.
     objects: Vec<(usize, Vec<usize>)>,
 }
 
 #[derive(Clone)]
 struct Matched {
     score: f64,
-    /// Its image's position, and its rank in the image.
+    /// Position of the image, and rank of the detection within the image.
     image: usize,
     rank: usize,
-    /// One bit per area and threshold: set if it is matched, and if it is ignored.
+    /// One bit per area and threshold: set in `matched` if the detection is matched, in `ignored`
+    /// if it is ignored.
     matched: u64,
     ignored: u64,
 }
 
 impl Matches {
-    /// Reads an evaluated scorer.
+    /// Reads the matches from a scorer that has been evaluated.
     pub(super) fn new(eval: &COCOeval) -> Self {
         let (params, numbers) = (eval.params.clone(), eval.metric_defs());
         let mut classes = vec![Class::default(); params.cat_ids.len()];

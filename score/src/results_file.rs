@@ -8,10 +8,11 @@ use serde::{Serialize, Serializer};
 use super::error::ScoreError;
 use super::{Detection, IouType, Rle};
 
-/// Writes boxes, masks and keypoints in one list, for users and tools that need both.
+/// Writes boxes, masks and keypoints in one list, for users and tools that need several of them.
 ///
-/// pycocotools (and so `evaluate_files`) uses the box for an object's size if a file has one; for
-/// mask or keypoint scores by size as published, write only these, with [`write_results_json_of`].
+/// If a file has boxes, pycocotools (and so `evaluate_files`) uses them for the sizes of objects.
+/// To get mask or keypoint scores by size as published, write only masks or keypoints, with
+/// [`write_results_json_of`].
 ///
 /// # Errors
 /// As [`write_results_json_of`].
@@ -19,8 +20,8 @@ pub fn write_results_json(path: &Path, detections: &[Detection]) -> Result<(), S
     write_all(path, detections, None, |_| None)
 }
 
-/// Writes a COCO results file of one kind atomically: to a temporary file, synced, then renamed.
-/// Masks are written as compressed RLE.
+/// Writes a COCO results file with shapes of one kind, atomically: writes and syncs a temporary
+/// file, then renames it. Masks are written as compressed RLE.
 ///
 /// # Errors
 /// [`ScoreError::Write`]; [`ScoreError::Detections`] for a non-finite score, box or keypoint, runs
@@ -52,13 +53,14 @@ pub fn write_results_json_with_files(
 /// A detection as an entry of a results file, with the image's file as its `file_name`.
 ///
 /// # Errors
-/// Why [`write_results_json`] would reject it, to be printed after the detection.
+/// The reason why [`write_results_json`] would reject the detection, to be printed after the
+/// detection.
 pub fn result_json(detection: &Detection, file_name: Option<&str>) -> Result<String, String> {
     let line = Line::new(detection, None, file_name)?;
     serde_json::to_string(&line).map_err(|fault| fault.to_string())
 }
 
-/// Writes shapes of one kind, or of all.
+/// Writes the shapes of one kind, or of all kinds if `None`.
 fn write_all<'a>(
     path: &Path,
     detections: &'a [Detection],
@@ -115,8 +117,8 @@ fn compressed<S: Serializer>(mask: &Option<&Rle>, serializer: S) -> Result<S::Ok
 }
 
 impl<'a> Line<'a> {
-    /// The entry with the shapes of one kind, or of all, or why it cannot be written, to be printed
-    /// after the detection.
+    /// An entry with the shapes of one kind, or of all kinds if `None`. The error is printed after
+    /// the detection.
     fn new(
         detection: &'a Detection,
         kind: Option<IouType>,

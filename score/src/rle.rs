@@ -1,6 +1,6 @@
-//! Run-length encoded masks: the form in which COCO stores, exchanges and compares them.
+//! Run-length encoded masks, in which COCO stores, exchanges and compares masks.
 //!
-//! `hotcoco` does the computation; this file defines the project's type, and converts to its
+//! `hotcoco` does the computation; this file defines onegraph's type, and converts to onegraph's
 //! row-major bitmaps (COCO's are column-major).
 
 use hotcoco::mask;
@@ -11,27 +11,27 @@ use super::error::ScoreError;
 /// A binary mask as runs in column-major order: background, foreground, background, ...
 ///
 /// # Units
-/// `height`, `width` and every count are pixels. The counts sum to `height * width` at most; the
-/// rest is background, as in pycocotools.
+/// `height`, `width` and every count are pixels. The counts sum to at most `height * width`; as in
+/// pycocotools, the remaining pixels are background.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Rle {
     /// Rows of the mask.
     pub height: u32,
     /// Columns of the mask.
     pub width: u32,
-    /// Run lengths, the first one background (0 when the first pixel is foreground).
+    /// Run lengths; the first run is background, with length 0 if the first pixel is foreground.
     pub counts: Vec<u32>,
 }
 
 impl Rle {
-    /// Fills polygons like COCO (each one rasterised, then their union).
+    /// Fills polygons like COCO: rasterises each polygon, and returns the union.
     ///
     /// # Shapes
     /// Each polygon is flat: `x0, y0, x1, y1, ...` in pixels of the `height` x `width` image.
     ///
     /// # Errors
-    /// [`ScoreError::Mask`] for a polygon with an odd number of coordinates, one that is not
-    /// finite, or an image of more than `u32::MAX` pixels. Fewer than 3 points fill nothing.
+    /// [`ScoreError::Mask`] for an odd number of coordinates, a coordinate that is not finite, or
+    /// an image of more than `u32::MAX` pixels. A polygon with fewer than 3 points fills nothing.
     pub fn from_polygons(
         height: u32,
         width: u32,
@@ -54,7 +54,7 @@ impl Rle {
         Ok(mask::rle_from_string(counts, height, width).map_err(fail)?.into())
     }
 
-    /// COCO's compressed string of the counts, as pycocotools writes it.
+    /// The counts as COCO's compressed string, as pycocotools writes it.
     #[must_use]
     pub fn to_leb(&self) -> String {
         mask::rle_to_string(&self.to_hotcoco())
@@ -66,13 +66,14 @@ impl Rle {
         self.counts.iter().skip(1).step_by(2).map(|&run| u64::from(run)).sum()
     }
 
-    /// The tight box `x, y, width, height` around the foreground, in pixels; zeros if empty.
+    /// The tight box `x, y, width, height` around the foreground, in pixels; zeros if the mask is
+    /// empty.
     #[must_use]
     pub fn to_bbox(&self) -> [f64; 4] {
         mask::to_bbox(&self.to_hotcoco())
     }
 
-    /// The bitmap, row-major, 0 and 1.
+    /// The row-major bitmap, with values 0 and 1.
     ///
     /// # Shapes
     /// `height * width` bytes. Runs beyond the mask are truncated.
@@ -93,7 +94,7 @@ impl Rle {
         bitmap
     }
 
-    /// Union (or intersection) of masks of one size; the empty mask of 0 x 0 for an empty list.
+    /// Union (or intersection) of masks of equal size; a mask of 0 x 0 pixels for an empty list.
     ///
     /// # Errors
     /// [`ScoreError::Mask`] when the sizes differ.
@@ -104,7 +105,7 @@ impl Rle {
         Ok(mask::merge(&owned, intersect).map_err(fail)?.into())
     }
 
-    /// Why these runs are not a mask of this size, or `None`.
+    /// The reason why the runs are not a mask of this size; `None` if they are.
     pub(super) fn fault(&self) -> Option<String> {
         mask::check_counts(&self.counts, self.height, self.width).err().map(|e| e.to_string())
     }
@@ -126,20 +127,20 @@ impl From<hotcoco::Rle> for Rle {
 /// `row_major` has `height * width` bytes.
 ///
 /// # Panics
-/// If it does not: the caller built the bitmap.
+/// If `row_major` has a different length.
 #[must_use]
 pub fn encode_mask(height: u32, width: u32, row_major: &[u8]) -> Rle {
     let (rows, columns) = (height as usize, width as usize);
     assert_eq!(row_major.len(), rows * columns, "encode_mask: bitmap is not height * width bytes");
-    // COCO's order is column-major, across the rows of our bitmap. Only the bounding window of the
-    // foreground is traversed this way: a pasted mask is usually a small part of its image.
+    // COCO's order is column-major, but the bitmap is row-major. Only the bounding window of the
+    // foreground is traversed by columns: a pasted mask is usually a small part of its image.
     let Some(window) = Window::around(columns, row_major) else {
         return Rle { height, width, counts: vec![height * width] };
     };
     let mut counts = Vec::with_capacity(2 * window.columns.len() + 1);
     let (mut at, mut start, mut foreground) = (0, 0, false);
     for x in window.columns.clone() {
-        // Background above the window.
+        // Background above the window's first row.
         if foreground && window.rows.start > 0 {
             let top = x * rows;
             counts.push((top - start) as u32);
@@ -188,9 +189,9 @@ impl Window {
     }
 }
 
-/// Overlap of every detection with every ground truth mask, `[detections][ground truths]`:
-/// intersection over union, or over the detection's own area if the ground truth is a crowd, and -1
-/// if the sizes differ.
+/// IoU of every detection with every ground truth mask, `[detections][ground truths]`. For a crowd,
+/// the intersection is divided by the detection's area instead of the union; -1 if the masks have
+/// different sizes.
 ///
 /// # Panics
 /// If `crowd` does not have one flag per ground truth.
@@ -215,7 +216,7 @@ pub fn bbox_iou(
     mask::bbox_iou(detections, ground_truths, crowd)
 }
 
-/// Why a flat polygon cannot be filled, to be printed after the polygon.
+/// Checks that a flat polygon can be filled. The error is printed after the polygon.
 pub(super) fn check_polygon(polygon: &[f64]) -> Result<(), String> {
     if !polygon.len().is_multiple_of(2) {
         return Err(format!("has {} coordinates, an odd number", polygon.len()));
@@ -230,7 +231,7 @@ pub(super) fn check_polygon(polygon: &[f64]) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// COCO's definition, pixel by pixel, as an independent formula.
+    /// An independent implementation of COCO's definition, pixel by pixel.
     fn encode_plain(height: usize, width: usize, bitmap: &[u8]) -> Vec<u32> {
         let (mut counts, mut value) = (vec![0], false);
         for x in 0..width {

@@ -2,7 +2,7 @@
 
 use super::{Detection, GroundTruth, GtAnnotation, GtCategory, GtImage, ScoreError};
 
-/// An object without a mask, with its box's area.
+/// An object without a mask, whose area is its box's.
 pub(super) fn object(
     id: u64,
     image_id: u64,
@@ -23,7 +23,8 @@ pub(super) fn detection(
     Detection { image_id, category_id, score, bbox_xywh, ..Detection::default() }
 }
 
-/// Square images of this side, objects on them, and categories by id and name.
+/// A ground truth with square images of this side, these objects, and categories given as id and
+/// name.
 pub(super) fn ground_truth(
     side: u32,
     images: impl IntoIterator<Item = u64>,

@@ -1,4 +1,4 @@
-//! The metrics of a COCO evaluation (twelve, ten for keypoints), and their printout.
+//! The metrics of a COCO evaluation (twelve; ten for keypoints), and their printout.
 
 use std::fmt;
 
@@ -13,8 +13,7 @@ pub const STAT_NAMES: [&str; 12] =
 pub const KEYPOINT_STAT_NAMES: [&str; 10] =
     ["AP", "AP50", "AP75", "APm", "APl", "AR", "AR50", "AR75", "ARm", "ARl"];
 
-/// IoU and area of a metric by its name, from [`STAT_NAMES`] or the equivalents for keypoints and
-/// LVIS.
+/// IoU and area of a metric, from its name in [`STAT_NAMES`] or in the lists of keypoints and LVIS.
 fn slice(name: &str) -> (&'static str, &'static str) {
     match &name[2..] {
         "50" => ("0.50", "all"),
@@ -26,8 +25,8 @@ fn slice(name: &str) -> (&'static str, &'static str) {
     }
 }
 
-/// The line of a metric, as printed by pycocotools and lvis-api; LVIS abbreviates areas to one
-/// letter, and adds the categories.
+/// The line of a metric, as printed by pycocotools or lvis-api. For LVIS, areas have one letter,
+/// and the category frequency is added.
 pub(super) fn line(name: &str, max_dets: usize, frequency: Option<&str>, value: f64) -> String {
     let (title, short) = match name.starts_with("AP") {
         true => ("Average Precision", "(AP)"),
@@ -50,13 +49,14 @@ pub(super) fn line(name: &str, max_dets: usize, frequency: Option<&str>, value: 
 pub struct Summary {
     /// The compared shapes.
     pub iou_type: IouType,
-    /// Keypoints: limit of detections per image and category.
+    /// Maximum number of detections per image and category, for keypoints.
     pub max_dets: usize,
     /// The metrics, 0 to 1, in the order of [`IouType::stat_names`]; -1 if undefined.
     pub stats: Vec<f64>,
-    /// Why metrics are -1: one reason per such metric.
+    /// The reason for each metric that is -1.
     pub undefined: Vec<Undefined>,
-    /// AP of each category by name, in the order of the ids; -1 for one without objects.
+    /// Name and AP of each category, in the order of category ids; -1 for a category without
+    /// objects.
     pub per_category: Vec<(String, f64)>,
     /// Notes for the reader: which detections were dropped, and why.
     pub notes: Vec<String>,
@@ -65,9 +65,9 @@ pub struct Summary {
 /// A metric that is undefined for the annotations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Undefined {
-    /// Its name, from [`IouType::stat_names`].
+    /// The metric's name, from [`IouType::stat_names`].
     pub name: &'static str,
-    /// Why, as a clause.
+    /// The reason, as a clause.
     pub why: String,
 }
 
@@ -84,8 +84,8 @@ impl Summary {
         self.iou_type.stat_names().iter().copied().zip(self.stats.iter().copied()).collect()
     }
 
-    /// Adds a reason for each -1 among `stats`. `num_images` and `num_objects` (those that count:
-    /// not crowds and, for keypoints, with a labelled one) describe the annotations.
+    /// Adds a reason for each -1 in `stats`. `num_objects` must not include crowds and, for
+    /// keypoints, objects without a labelled keypoint.
     pub(super) fn reasons(
         iou_type: IouType,
         stats: &[f64],
@@ -110,8 +110,8 @@ impl Summary {
 }
 
 impl fmt::Display for Summary {
-    /// `bbox`, `segm` or `keypoints`; the metrics' usual lines, as printed by pycocotools; below
-    /// them the undefined ones and why, and the notes.
+    /// `bbox`, `segm` or `keypoints`; the lines of the metrics, as printed by pycocotools; then the
+    /// undefined metrics with reasons, and the notes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.iou_type)?;
         for (name, value) in self.named() {

@@ -34,7 +34,7 @@ impl Folder {
         path
     }
 
-    /// The error of scoring these two texts, without the folder's name.
+    /// The error of scoring these two file contents, without the folder's name.
     pub(super) fn error(&self, gt: &str, detections: &str) -> String {
         let (gt, dt) = (self.file("gt.json", gt), self.file("dt.json", detections));
         let error = evaluate_files(&gt, &dt, None).expect_err("a mistake").to_string();
@@ -125,7 +125,8 @@ fn no_detections_score_zero_and_only_crowds_have_no_score() {
     // Without a mask, the area is the box's.
     let found = gt(vec![crowd(false)]).expect("sound");
     let summary = evaluate(&found, &[detection(5, [0.0, 0.0, 4.0, 4.0], 1.0)], IouType::Bbox);
-    // Not exactly 1: pycocotools adds one rounding step to every denominator, and so does this.
+    // The score is not exactly 1: like pycocotools, the scorer adds the machine epsilon to every
+    // denominator.
     assert!((summary.expect("sound").stats[3] - 1.0).abs() < 1e-12);
     let masks = evaluate(&found, &[], IouType::Segm).expect_err("no masks").to_string();
     assert_eq!(masks, "annotations in memory: annotation id 1 has no segmentation");
@@ -157,7 +158,7 @@ fn ground_truth_from_parts_matches_file() {
     detections[2].segmentation = Some(encode_mask(20, 30, &[1; 600]));
     let from_parts = evaluate(&parts, &detections, IouType::Segm).expect("sound");
     assert_eq!(from_parts, evaluate(&ground_truth(), &detections, IouType::Segm).expect("sound"));
-    // A false positive first: precision is 1/2, then 2/3 at full recall.
+    // The first detection is a false positive, so precision is 1/2, then 2/3 at full recall.
     assert!((from_parts.ap() - 2.0 / 3.0).abs() < 1e-12, "{}", from_parts.ap());
 }
 
@@ -175,7 +176,7 @@ fn results_file_round_trips() {
          \"score\":0.1,\"segmentation\":{\"size\":[20,30],\"counts\":\"0hb0\"}},\n\
          {\"image_id\":9,\"category_id\":3,\"bbox\":[0.0,0.0,0.0,0.0],\"score\":0.5}]\n"
     );
-    // No other file is left next to it, and an invalid detection leaves the old file unchanged.
+    // No temporary file remains, and an invalid detection leaves the old file unchanged.
     assert_eq!(std::fs::read_dir(folder.0.path()).expect("the folder").count(), 1);
     let nan = write_results_json(&path, &[detection(5, [0.0; 4], f64::NAN)]).expect_err("NaN");
     assert!(nan.to_string().ends_with("out.json: detection 0 has the score NaN"), "{nan}");
@@ -187,13 +188,13 @@ fn results_file_round_trips() {
     assert!(write_results_json(&folder.0.path().join("no/such/out.json"), &[]).is_err());
 }
 
-/// With a box *and* a mask in the file, sizes are the box's, as in pycocotools.
+/// If the file has boxes and masks, the boxes determine the sizes, as in pycocotools.
 #[test]
 fn file_with_boxes_and_masks_uses_box_sizes() {
     let folder = Folder::new();
     let gt_file = folder.file("gt.json", GT);
     let gt = GroundTruth::from_file(&gt_file).expect("sound");
-    // A false positive with a small mask and a medium box, next to the two small objects.
+    // A false positive with a small mask and a medium box, in addition to the two small objects.
     let mut detections = vec![detection(5, [0.0, 0.0, 30.0, 40.0], 0.9)];
     detections.extend([
         detection(5, [2.0, 2.0, 10.0, 10.0], 0.5),
@@ -211,7 +212,8 @@ fn file_with_boxes_and_masks_uses_box_sizes() {
     write_results_json(&path, &detections).expect("writable");
     let both = evaluate_files(&gt_file, &path, None).expect("sound");
     assert_eq!(both.ap(), memory.ap());
-    // The unmatched medium box is ignored among the small ones; the small mask counts against.
+    // The score of small objects ignores the unmatched medium box, but counts the small mask as a
+    // false positive.
     assert_eq!(both.stats[3], 1.0);
     assert!((memory.stats[3] - 2.0 / 3.0).abs() < 1e-12);
 }
@@ -226,7 +228,7 @@ fn unknown_category_in_results_is_rejected() {
     let words = "1 of 3 detections have a category_id that the annotations do not have: 77; give \
                  the annotations' ids (3 to 8), not indices of classes";
     assert!(fault.contains("dt.json") && fault.contains(words), "{fault}");
-    // A model with more classes than the data can be scored.
+    // A model with more classes than the data set can be scored.
     let gt = GroundTruth::from_file(&folder.file("gt.json", GT)).expect("sound");
     let mut stray = detection(5, [0.0, 0.0, 1.0, 1.0], 1.0);
     stray.category_id = 77;
@@ -253,13 +255,13 @@ fn boxes_outside_image_and_duplicates_are_counted() {
     let none: [&str; 0] = [];
     assert_eq!(notes(&["[0, 0, 30, 20]", "[-1, -1, 32, 22]"]).expect("sound"), none);
     let found = notes(&["[10, 10, 30, 20]", "[2, 2, 4, 4]", "[2, 2, 4, 4]"]).expect("sound");
-    assert!(found[0].starts_with("1 of 3 boxes leave their image"), "{found:?}");
-    assert_eq!(found[1..], ["1 of 3 detections repeat another one"]);
+    assert!(found[0].starts_with("1 of 3 boxes have over a quarter"), "{found:?}");
+    assert_eq!(found[1..], ["1 of 3 detections are duplicates"]);
     let fault = notes(&["[9, 9, -4, 4]"]).expect_err("it is refused").to_string();
     assert!(fault.contains("detection 0 has a box of -4 x 4 pixels"), "{fault}");
 }
 
-/// Scores lists of images, objects and detections of one class.
+/// Scores lists of images, objects and detections with one class.
 fn score_lists(images: &[Value], objects: &[Value], found: &[Value]) -> Result<Summary, String> {
     let folder = Folder::new();
     let categories = [json!({"id": 3, "name": "cat"})];
@@ -284,14 +286,14 @@ fn detections_are_matched_to_images_by_file_name() {
     for (ids, files, want) in [
         ([5, 6, 7, 8], right, Ok(0)),
         ([5, 6, 7, 8], [""; 4], Ok(0)),
-        // A name in two folders, and another extension, are resolved by the id.
+        // The image id resolves a file name that is in two folders, and a different extension.
         ([5, 6, 7, 8], ["1.jpg", "", "x/2.jpg", "3.png"], Ok(0)),
         ([8, 7, 6, 5], right, Ok(1)),
         ([0, 1, 2, 3], right, Ok(1)),
-        ([8, 7, 6, 5], ["1.jpg", "", "", ""], Err("has the file_name `1.jpg`, which is not")),
+        ([8, 7, 6, 5], ["1.jpg", "", "", ""], Err("has the file_name `1.jpg`, which matches")),
         ([5, 6, 7, 8], ["4.jpg", "", "", ""], Err("detection 0 has the file_name `4.jpg`")),
         ([8, 6, 7, 5], ["a/1.jpg", "", "", ""], Err("and detection 1 has no file_name")),
-        ([5, 6, 7, 8], ["a/1.jpg", "b/1.jpg", "p/2.jpg", "q/2.jpg"], Err("both that of image 7")),
+        ([5, 6, 7, 8], ["a/1.jpg", "b/1.jpg", "p/2.jpg", "q/2.jpg"], Err("both match image 7")),
     ] {
         let entry = |i: usize| {
             json!({"image_id": ids[i], "file_name": files[i], "category_id": 3,
@@ -313,7 +315,7 @@ fn score_limits_are_noted() {
         (1, 100, 150, 0.5, ""),
         (1, 150, 100, 0.667, ""),
         (1, 150, 150, 0.667, "image 5 has 150 objects, more than 100 of a class"),
-        (0, 2, 2, 1.0, "pycocotools takes the annotation with id 0"),
+        (0, 2, 2, 1.0, "pycocotools treats the annotation with id 0"),
     ] {
         let of = |i: usize| {
             json!({"id": first_id + i, "image_id": 5, "category_id": 3, "bbox": square(i),
@@ -434,8 +436,8 @@ fn invalid_annotation_is_reported() {
     }
 }
 
-/// A value in place of a valid one: the reader of `prep` and this one accept the same values, and
-/// report the same errors for others.
+/// Replaces one value in a valid file: `prep`'s reader and this crate's reader must accept the same
+/// values, and report the same errors for invalid ones.
 #[test]
 fn coco_values_are_validated_equally_by_both_readers() {
     const FILE: &str = r#"{"images": [{"id": 5, "file_name": "a", "height": 20, "width": 30}],
@@ -475,7 +477,7 @@ fn coco_values_are_validated_equally_by_both_readers() {
     }
 }
 
-/// As `prep` stores it: CVAT writes the box before its rotation.
+/// The box is rotated as in `prep`: CVAT writes the unrotated box.
 #[test]
 fn rotated_box_without_outline_becomes_enclosing_box() {
     let folder = Folder::new();
@@ -496,7 +498,8 @@ fn rotated_box_without_outline_becomes_enclosing_box() {
     }
 }
 
-/// Dogs were checked on image 1, and are on image 2, where cats are not annotated exhaustively.
+/// Dogs are known to be absent on image 1, and present on image 2, where cats are not annotated
+/// exhaustively.
 const LVIS: &str = r#"{"images": [
   {"id": 1, "height": 20, "width": 30, "neg_category_ids": [8], "not_exhaustive_category_ids": []},
   {"id": 2, "height": 20, "width": 30, "neg_category_ids": [], "not_exhaustive_category_ids": [3]},
@@ -518,10 +521,11 @@ fn lvis_category_counts_only_where_annotated() {
         samples::detection(1, 3, [2.0, 2.0, 10.0, 10.0], 0.5),
         samples::detection(2, 3, [0.0, 0.0, 4.0, 4.0], 0.4),
         samples::detection(2, 8, [9.0, 9.0, 8.0, 8.0], 0.3),
-        // Dogs were not checked here, nor all cats on image 2.
+        // Detections that are ignored: of a dog where dogs were not checked, and of a cat on image
+        // 2.
         samples::detection(4, 8, [1.0, 1.0, 9.0, 9.0], 0.9),
         samples::detection(2, 3, [20.0, 2.0, 9.0, 9.0], 0.9),
-        // A dog that is known to be absent.
+        // A detection of a dog where dogs are known to be absent.
         samples::detection(1, 8, [1.0, 1.0, 9.0, 9.0], 0.8),
     ];
     let dt_file = folder.0.path().join("dt.json");
@@ -540,7 +544,7 @@ fn lvis_category_counts_only_where_annotated() {
         " APm, APl, APc, ARm, ARl undefined (-1): the annotations have no such object.",
     ];
     assert!(lines.iter().all(|want| text.lines().any(|line| line == *want)), "{text}");
-    // Only the best detection of each image: the cats' are among the others.
+    // With only the best detection of each image, the cats' detections do not count.
     let (best, _) = evaluate_lvis(&gt, results().limited_to(1)).expect("sound files");
     assert_eq!((best.max_dets, best.stats[8], best.stats[9]), (1, 0.0, 0.0));
 }

@@ -1,8 +1,8 @@
-//! A detector behind HTTP: images in, COCO results out.
+//! Serves a detector over HTTP: requests contain images, answers are COCO results.
 //!
 //! `/ping` and `/invocations` follow SageMaker's container interface, `/metrics` is Prometheus
-//! text, and `/` is a page for dropping a picture. [`serve`] runs until it is stopped, and then
-//! answers the in-flight requests, within a time limit.
+//! text, and `/` is a web page for trying out a picture. [`serve`] runs until it is stopped, and
+//! then answers the in-flight requests within a time limit.
 
 mod metrics;
 mod queue;
@@ -22,15 +22,16 @@ use hyper_util::service::TowerToHyperService;
 use timed::Timed;
 use tokio::sync::Semaphore;
 
-/// Time limit for the headers of a request, and for the next request on an open connection.
+/// Time limit for receiving the headers of a request, and for the next request on an open
+/// connection.
 const HEADERS: Duration = Duration::from_secs(20);
-/// Polling interval of the flag that stops the server.
+/// Interval at which the flag that stops the server is polled.
 const LOOK: Duration = Duration::from_millis(50);
-/// Time limit for the current run of the model once no client waits for it.
+/// After the server has stopped: time limit for the run of the model that is in progress.
 const LAST_RUN: Duration = Duration::from_secs(3);
 
-/// Reads an image of a request from the bytes of its file, its position in the request and its file
-/// name; the error is a message for the client.
+/// Decodes an image of a request. Arguments: the bytes of the file, the position in the request,
+/// and the file name. The error is a message for the client.
 pub type Decode<I> = Arc<dyn Fn(&[u8], u64, Option<&str>) -> Result<I, String> + Send + Sync>;
 
 /// A detector.
@@ -38,14 +39,15 @@ pub trait Model: Send + 'static {
     /// An image in memory.
     type Image: Send + 'static;
 
-    /// Reads images; it runs on several threads concurrently with [`Self::detect`].
+    /// The function that decodes images; it runs on several threads concurrently with
+    /// [`Self::detect`].
     fn decoder(&self) -> Decode<Self::Image>;
 
     /// COCO id and name of each category.
     fn categories(&self) -> Vec<(u64, String)>;
 
-    /// Detects on some images, possibly of several requests. Each gets its objects as JSON objects
-    /// of a COCO results file, or a message why the model failed on it.
+    /// Detects objects in images, which may be from several requests. The result for each image is
+    /// its objects as JSON objects of a COCO results file, or a message if the model failed.
     fn detect(&mut self, images: Vec<Self::Image>) -> Vec<Result<Vec<String>, String>>;
 }
 
@@ -54,32 +56,33 @@ pub trait Model: Send + 'static {
 pub struct Limits {
     /// Maximum bytes of a request's body.
     pub body: usize,
-    /// Maximum files of a form.
+    /// Maximum number of files in a form.
     pub files: usize,
-    /// Maximum number of in-flight requests (being read, waiting, or detected on); further ones get
-    /// 503.
+    /// Maximum number of in-flight requests (being received, waiting, or processed); additional
+    /// requests get 503.
     pub requests: usize,
-    /// Maximum open connections; further ones wait to be accepted.
+    /// Maximum number of open connections; additional connections wait to be accepted.
     pub connections: usize,
     /// Maximum images per run of the model.
     pub batch: usize,
-    /// Longest wait of a batch for further images.
+    /// Maximum time that a batch waits for more images.
     pub gather: Duration,
     /// Time limit for a request's body to arrive.
     pub upload: Duration,
-    /// Time limit from a request's last byte to its answer, then 503.
+    /// Time limit from the last byte of a request to its answer; after it the answer is 503.
     pub wait: Duration,
-    /// Time limit for the client to read an answer; then the connection is closed.
+    /// Time limit for the client to read an answer, after which the connection is closed.
     pub send: Duration,
-    /// Time from the stop to the end of the server; requests still in flight then get no answer.
+    /// Time limit from the stop signal to the end of the server; requests that are then still in
+    /// flight get no answer.
     pub stop: Duration,
 }
 
-/// Answers requests on `listener` until `stop` is set; then it accepts no more, and returns once
-/// the in-flight requests are answered.
+/// Answers requests on `listener` until `stop` is set; then accepts no new connections, and returns
+/// when the in-flight requests are answered.
 ///
 /// # Errors
-/// The system refuses a listener or thread.
+/// If the system cannot provide the listener or a thread.
 pub fn serve<M: Model>(
     model: M,
     listener: TcpListener,
@@ -104,8 +107,8 @@ pub fn serve<M: Model>(
         Ok::<(), io::Error>(())
     })?;
     runtime.shutdown_timeout(LOOK);
-    // Its last sender was dropped with the routes; a run of the model that takes too long ends with
-    // the process.
+    // The model's thread ends, as its last sender was dropped with the routes. A run that exceeds
+    // the time limit is ended with the process.
     let end = Instant::now() + LAST_RUN;
     while !worker.is_finished() && Instant::now() < end {
         std::thread::sleep(LOOK);
@@ -113,7 +116,7 @@ pub fn serve<M: Model>(
     Ok(())
 }
 
-/// Accepts connections until `stop` is set, and waits for active ones.
+/// Accepts connections until `stop` is set, then waits for open connections to end.
 async fn accept(
     listener: tokio::net::TcpListener,
     app: axum::Router,
@@ -129,7 +132,8 @@ async fn accept(
         };
         let stream = match tokio::time::timeout(LOOK, listener.accept()).await {
             Ok(Ok((stream, _))) => stream,
-            // Too many open files, or a client that is gone: the next accept may succeed.
+            // There are too many open files, or the client has disconnected: the next accept may
+            // succeed.
             Ok(Err(_)) => {
                 tokio::time::sleep(LOOK).await;
                 continue;
@@ -148,7 +152,7 @@ async fn accept(
             drop(permit);
         });
     }
-    // From here on the system rejects connections.
+    // From here on, the system rejects new connections.
     drop((listener, app));
     let _ = tokio::time::timeout(drain, graceful.shutdown()).await;
 }

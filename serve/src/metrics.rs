@@ -12,7 +12,7 @@ const ENDS: [f64; 10] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0
 /// Counters of one server.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
-    /// In-flight requests: being read, waiting, or detected on.
+    /// Number of in-flight requests (being received, waiting, or processed).
     pub(crate) in_hand: AtomicUsize,
     failed: AtomicBool,
     counts: Mutex<Counts>,
@@ -38,7 +38,7 @@ impl Metrics {
         counts.model_seconds += took.as_secs_f64();
     }
 
-    /// Records that the model cannot answer any more.
+    /// Records that the model can no longer answer.
     pub(crate) fn fail(&self) {
         self.failed.store(true, Ordering::Relaxed);
     }
@@ -54,7 +54,7 @@ impl Metrics {
         }
     }
 
-    /// False if the most recent inference failed.
+    /// False if the most recent run of the model failed.
     pub(crate) fn is_well(&self) -> bool {
         !self.failed.load(Ordering::Relaxed)
     }
@@ -81,9 +81,9 @@ impl Metrics {
         let in_hand = self.in_hand.load(Ordering::Relaxed) as f64;
         for (name, kind, help, value) in [
             ("requests_in_hand", "gauge", "Requests that wait for their answer.", in_hand),
-            ("images_total", "counter", "Images detected on.", counts.images as f64),
+            ("images_total", "counter", "Images processed.", counts.images as f64),
             ("batches_total", "counter", "Runs of the model.", counts.batches as f64),
-            ("model_seconds_total", "counter", "Time of these runs.", counts.model_seconds),
+            ("model_seconds_total", "counter", "Time of all model runs.", counts.model_seconds),
         ] {
             head(&mut text, name, kind, help);
             let _ = writeln!(text, "onegraph_{name} {value}");

@@ -11,14 +11,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use crate::Model;
 use crate::metrics::Metrics;
 
-/// The objects of an image, each as JSON; or why there are none.
+/// The objects of an image, each as JSON; or a message if the model failed.
 pub(crate) type Answer = Result<Vec<String>, String>;
 
 /// An image that waits for the model.
 struct Job<I> {
     image: I,
     answer: oneshot::Sender<Answer>,
-    /// Its slot among the images in memory.
+    /// The image's slot, which limits the number of images in memory.
     _slot: OwnedSemaphorePermit,
 }
 
@@ -35,11 +35,11 @@ impl<I> Clone for Queue<I> {
     }
 }
 
-/// Starts the thread of the model. At most `slots` images are in memory at a time; a run takes at
-/// most `batch`, and waits at most `gather` for the second.
+/// Starts the model's thread. At most `slots` images are in memory at a time. A run processes at
+/// most `batch` images, and waits for more than one at most for the time `gather`.
 ///
 /// # Errors
-/// The system refuses a thread.
+/// If the system cannot start a thread.
 pub(crate) fn start<M: Model>(
     mut model: M,
     slots: usize,
@@ -50,7 +50,7 @@ pub(crate) fn start<M: Model>(
     let metrics = Arc::new(Metrics::default());
     let counted = metrics.clone();
     let run = move || {
-        // Also runs if the thread panics: without it there are no results.
+        // Dropped when the thread ends, also by a panic; there are no results from then on.
         let _ended = Ended(&counted);
         while let Some(jobs) = next_batch(&waiting, batch, gather) {
             answer(&mut model, jobs, &counted);
@@ -83,12 +83,12 @@ fn answer<M: Model>(model: &mut M, jobs: Vec<Job<M::Image>>, metrics: &Metrics) 
     let found = model.detect(images);
     metrics.ran(answers.len(), started.elapsed(), found.iter().any(Result::is_ok));
     for ((answer, _slot), found) in answers.into_iter().zip(found) {
-        // A client may be gone.
+        // The client may have disconnected.
         let _ = answer.send(found);
     }
 }
 
-/// Waits for images; `None` once all senders are dropped.
+/// Waits for the images of the next batch; `None` if all senders are dropped.
 fn next_batch<I>(waiting: &Receiver<Job<I>>, most: usize, gather: Duration) -> Option<Vec<Job<I>>> {
     let mut jobs = vec![waiting.recv().ok()?];
     let end = Instant::now() + gather;
@@ -106,10 +106,10 @@ impl<I: Send + 'static> Queue<I> {
         &self.metrics
     }
 
-    /// Decodes an image once a slot is free, and waits for its objects.
+    /// Waits for a free slot, decodes an image, and waits for its objects.
     ///
     /// # Errors
-    /// The outer error is from `decode`, the inner one from the model.
+    /// The outer error is from `decode`, the inner error from the model.
     pub(crate) async fn detect(
         &self,
         decode: impl FnOnce() -> Result<I, String> + Send + 'static,
@@ -119,14 +119,15 @@ impl<I: Send + 'static> Queue<I> {
         };
         let (answer, objects) = oneshot::channel();
         let jobs = self.jobs.clone();
-        // The slot is moved along: a disconnected client ends this task, but neither the decoding
-        // thread nor its memory.
+        // The slot is moved into the closure: if the client disconnects, this task ends, but the
+        // decoding thread continues and uses memory.
         let decoded = tokio::task::spawn_blocking(move || {
             if answer.is_closed() {
                 return Ok::<(), String>(());
             }
             let image = decode()?;
-            // Without the model's thread the answer's sender is dropped, too.
+            // If the model's thread has ended, this drops the answer's sender too, and the wait
+            // below ends.
             let _ = jobs.send(Job { image, answer, _slot: slot });
             Ok(())
         });

@@ -18,10 +18,10 @@ use tokio::time::timeout;
 use crate::queue::Queue;
 use crate::{Decode, Limits};
 
-/// Time limit for the body of a request that is rejected before it is read.
+/// Time limit for discarding the body of a request that is rejected before its body is read.
 const DISCARD: Duration = Duration::from_secs(5);
 
-/// The page for dropping a picture.
+/// The web page for trying out a picture.
 const PAGE: &str = include_str!("page.html");
 
 /// The shared state of the routes.
@@ -85,11 +85,11 @@ pub(crate) fn router<I: Send + 'static>(
         .fallback(|| async {
             refuse(
                 StatusCode::NOT_FOUND,
-                "there is /invocations, /ping, /metrics, /categories and /",
+                "not found; use /invocations, /ping, /metrics, /categories or /",
             )
         })
         .method_not_allowed_fallback(|| async {
-            refuse(StatusCode::METHOD_NOT_ALLOWED, "POST images to /invocations; the rest is GET")
+            refuse(StatusCode::METHOD_NOT_ALLOWED, "use POST for /invocations, GET for all others")
         })
         .layer(DefaultBodyLimit::max(body))
         .with_state(door)
@@ -137,7 +137,7 @@ impl<I: Send + 'static> RouteState<I> {
     async fn answer(&self, request: Request) -> Result<String, Refusal> {
         let Ok(_permit) = self.requests.try_acquire() else {
             self.discard(request.into_body()).await;
-            return Err(refuse(StatusCode::SERVICE_UNAVAILABLE, "too many requests wait already"));
+            return Err(refuse(StatusCode::SERVICE_UNAVAILABLE, "too many requests are waiting"));
         };
         let in_hand = &self.queue.metrics().in_hand;
         in_hand.fetch_add(1, Ordering::Relaxed);
@@ -154,8 +154,8 @@ impl<I: Send + 'static> RouteState<I> {
         timeout(wait, self.detect(uploads)).await.map_err(|_| late(wait))?
     }
 
-    /// Reads and discards a body: a client that is still writing would get a closed connection
-    /// instead of its answer.
+    /// Reads and discards a body; otherwise a client that is still sending would get a closed
+    /// connection instead of the answer.
     async fn discard(&self, body: Body) {
         let mut body = Limited::new(body, self.limits.body);
         let read = async { while let Some(Ok(_)) = body.frame().await {} };
@@ -163,7 +163,7 @@ impl<I: Send + 'static> RouteState<I> {
         let _ = timeout(DISCARD, read).await;
     }
 
-    /// The images of a request: the whole body, or each file of a form.
+    /// Receives the images of a request: the whole body is one image, or each file of a form.
     async fn receive(&self, request: Request) -> Result<Vec<Upload>, Refusal> {
         let kind = request.headers().get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
         let kind = kind.unwrap_or("application/octet-stream").to_ascii_lowercase();
@@ -227,12 +227,14 @@ impl<I: Send + 'static> RouteState<I> {
         Ok(uploads)
     }
 
-    /// The results of all images: a COCO results file, whose image ids are positions from 0.
+    /// The results of all images as a COCO results file, in which an image's id is its position,
+    /// from 0.
     async fn detect(&self, uploads: Vec<Upload>) -> Result<String, Refusal> {
         let count = uploads.len();
-        // The images of a request take turns, so that other requests' images are interleaved.
+        // At most one batch of a request's images is queued at a time, so that images of other
+        // requests are interleaved.
         let turns = Arc::new(Semaphore::new(self.limits.batch.max(1)));
-        // If the client disconnects or a limit is reached, all of them end.
+        // If the client disconnects or a time limit is reached, all tasks end.
         let mut tasks = JoinSet::new();
         for (position, Upload { name, bytes }) in uploads.into_iter().enumerate() {
             let (queue, decode) = (self.queue.clone(), self.decode.clone());

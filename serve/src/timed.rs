@@ -1,4 +1,4 @@
-//! A connection with a time limit for the client to read.
+//! A connection with a time limit for reads by the client.
 
 use std::io;
 use std::pin::Pin;
@@ -9,27 +9,28 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// A client that reads at this rate keeps its connection, in bytes per second.
+/// The connection of a client that reads at least at this rate is kept, in bytes per second.
 const MIN_RATE: f64 = 4096.0;
 
-/// A stream that fails once writes have waited for the client for too long.
+/// A stream that fails if its writes have waited for the client too long.
 pub(crate) struct Timed {
     stream: TcpStream,
     limit: Duration,
-    /// Remaining time that writes may wait.
+    /// Remaining time for which writes may wait.
     left: Duration,
     waits_since: Option<Instant>,
     timer: Pin<Box<Sleep>>,
 }
 
 impl Timed {
-    /// Writes may wait for `limit`, extended as the client reads.
+    /// Wraps a stream whose writes may wait for the time `limit`, which is extended whenever the
+    /// client reads.
     pub(crate) fn new(stream: TcpStream, limit: Duration) -> Self {
         let timer = Box::pin(sleep(limit));
         Self { stream, limit, left: limit, waits_since: None, timer }
     }
 
-    /// The outcome of a write, or the error of one that waits for too long.
+    /// The outcome of a write, or an error if writes have waited too long.
     fn limited(
         &mut self,
         context: &mut Context<'_>,

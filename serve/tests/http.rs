@@ -1,4 +1,4 @@
-//! The server with a model that counts bytes instead of detecting, over real connections.
+//! Tests the server over real connections, with a model that returns the length of each image.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use serve::{Decode, Limits, Model};
 
-/// Answers an image with its length; if `held`, each run waits for a signal from the test.
+/// A model that answers an image with its length in bytes; if `held`, each run waits for a signal
+/// from the test.
 struct Counting {
     held: Option<Receiver<()>>,
     batches: Arc<Mutex<Vec<usize>>>,
@@ -45,7 +46,7 @@ impl Model for Counting {
     }
 }
 
-/// A running server; a held one gets a signal for each run.
+/// A running server; with a held model, the test sends a signal for each run.
 struct Server {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -271,7 +272,8 @@ fn excess_requests_get_503_with_retry_after() {
 
 #[test]
 fn images_of_several_requests_share_a_batch() {
-    // A run of three starts before the gather time is over, one of fewer after it.
+    // A run with three images starts before the gather time has passed, a run with fewer images
+    // after it.
     let server = Server::start(Limits { gather: Duration::from_secs(10), ..limits() }, true);
     let held: Vec<TcpStream> = (0..3).map(|_| server.send(&post("image/png", b"img1"))).collect();
     let since = Instant::now();
@@ -294,7 +296,7 @@ fn late_response_becomes_503_and_image_is_dropped() {
         let (status, body) = answer(stream);
         assert_eq!((status, body.contains("no answer within 3 s")), (503, true), "{body}");
     }
-    // Both tasks have ended, so the second image has no client.
+    // Both requests have ended, so the second image has no client.
     server.in_flight(0);
     server.go.send(()).expect("a server");
     server.go.send(()).expect("a server");
@@ -331,7 +333,8 @@ fn requests_in_flight_are_answered_before_shutdown() {
         std::thread::sleep(Duration::from_millis(10));
     }
     for _ in 0..4 {
-        // A run takes up to three requests: the server may have ended before the last signal.
+        // A run processes up to three requests, so the server may have ended before the last
+        // signal.
         let _ = server.go.send(());
     }
     for stream in held {

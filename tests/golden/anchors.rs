@@ -8,14 +8,15 @@ use kernels::ops::roi_candidates::RoiCandidates;
 use crate::convert::{Ran, count, floats, index, numbered, numbers, repeated, sizes};
 use crate::support::{Case, Report, Tensor, each_case};
 
-/// Sides 32, 64, .. by level, from the README of the golden data; they are not in the files.
+/// Anchor side of the finest level; the sides 32, 64, .. per level are in the README of the golden
+/// data, but not in its files.
 const FINEST_SIZE: f32 = 32.0;
 /// Height / width, from the README of the golden data.
 const RATIOS: [f32; 3] = [0.5, 1.0, 2.0];
 
 #[test]
 fn anchors_match_golden() {
-    // Integers in f32: exact.
+    // The tolerance is 0, because the values are integers, exact in f32.
     each_case("anchors", 0.0, |report, case| {
         let padded: Vec<usize> = numbers(case, "padded_hw").iter().map(|&v| v as usize).collect();
         let strides = sizes(case, "strides_hw");
@@ -36,7 +37,8 @@ fn anchors_match_golden() {
     });
 }
 
-/// The settings of a tensor of matches, parsed from its name: `rpn_0p7_0p3_lowq`, `roi_0p5_0p5`.
+/// The matcher settings, parsed from the name of a tensor of matches: `rpn_0p7_0p3_lowq`,
+/// `roi_0p5_0p5`.
 struct Rule {
     tensor: String,
     thresholds: Thresholds,
@@ -82,8 +84,8 @@ fn matches(report: &mut Report, case: Case<'_>, rule: &Rule) {
     let want = case.i32(&rule.tensor).data;
     let got = match_iou(&iou.data, iou.shape[1], rule.thresholds, rule.low_quality);
     report.exact(case.name(), &rule.tensor, &got, &want);
-    // With ties the recorded boxes differ from those that the overlaps were computed from (README
-    // of the golden data).
+    // In cases with ties the recorded boxes are not those from which the recorded overlaps were
+    // computed (README of the golden data).
     if case.name().ends_with("_ties") {
         return;
     }
@@ -93,7 +95,8 @@ fn matches(report: &mut Report, case: Case<'_>, rule: &Rule) {
     }
 }
 
-/// Classes from the RoI heads' op; class g + 1 for ground truth g, so that the label identifies it.
+/// Labels of candidates by the op of the RoI heads; ground truth g has class g + 1, so that a label
+/// identifies the matched object.
 fn roi_candidates(
     report: &mut Report,
     case: Case<'_>,

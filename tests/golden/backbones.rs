@@ -1,6 +1,6 @@
 //! Families tv_resnet18, tv_resnet34, tv_resnet152, tv_resnext50, tv_resnext_g32 and tv_convnext:
-//! torchvision backbones with narrow stages, from images to maps, and back from given gradients of
-//! the maps.
+//! torchvision backbones with narrow stages: maps computed from images, and gradients of the
+//! parameters from given gradients of the maps.
 
 use std::collections::BTreeMap;
 

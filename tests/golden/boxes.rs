@@ -36,7 +36,7 @@ fn overlaps(report: &mut Report, case: Case<'_>) {
     let want = case.f32("iou").data;
     let got = pairs(&|a, b| iou(a, b, false));
     report.close(case.name(), "iou", &got, &want);
-    // The function used by matching and suppression: bit-identical, one row at a time.
+    // The function that matching and NMS use, which computes one row at a time, is bit-identical.
     let columns = BoxColumns::new(b, false);
     let mut rows = vec![f32::NAN; want.len()];
     for (a, row) in a.iter().zip(rows.chunks_exact_mut(b.len().max(1))) {
@@ -55,7 +55,7 @@ fn clip_and_small(report: &mut Report, case: Case<'_>) {
     let clipped: Vec<Box4> = as_boxes(&boxes.data).iter().map(|b| clip(b, size, false)).collect();
     let want = case.f32("clipped").data;
     report.exact(case.name(), "clipped", clipped.as_flattened(), &want);
-    // The family's two names for the minimum side.
+    // The minimum side has two names in this family.
     for (name, min_size) in [("keep_1e3", case.float("min_size") as f32), ("keep_16", 16.0)] {
         let keep: Vec<usize> =
             (0..clipped.len()).filter(|&i| !is_small(&clipped[i], min_size, false)).collect();
@@ -64,7 +64,7 @@ fn clip_and_small(report: &mut Report, case: Case<'_>) {
     }
 }
 
-/// With the functions of the ops.
+/// Uses the functions of the ops.
 #[test]
 fn box_coder_matches_golden() {
     each_case("box_coder", TOLERANCE, |report, case| {

@@ -1,4 +1,5 @@
-//! Golden family `coco_eval`: the twelve metrics and the underlying curves, from COCO's files.
+//! Golden family `coco_eval`: the twelve metrics and the underlying curves, computed from COCO
+//! files.
 
 use std::path::PathBuf;
 
@@ -6,12 +7,12 @@ use score::{Curves, GroundTruth, IouType, Results, evaluate_files, evaluate_resu
 
 use crate::support::{Case, Family, Report, golden_dir};
 
-/// For the twelve metrics.
+/// Tolerance of the twelve metrics.
 const TOLERANCE: f64 = 1e-12;
-/// The curves are stored as f32: half a unit in the last place.
+/// Tolerance of the curves: half a unit in the last place, since they are stored as f32.
 const CURVE_TOLERANCE: f64 = 6e-8;
 
-/// Compares the cases of an evaluator's family: metrics in the first report, curves in the second.
+/// Compares all cases of an evaluation family: metrics in the first report, curves in the second.
 pub(crate) fn family(
     name: &'static str,
     curves: &'static str,
@@ -20,7 +21,7 @@ pub(crate) fn family(
     family_of(name, curves, "", compare);
 }
 
-/// The same for only the cases with this name prefix.
+/// Like [`family`], for cases with this name prefix only.
 pub(crate) fn family_of(
     name: &'static str,
     curves: &'static str,
@@ -66,7 +67,7 @@ fn compare(report: &mut Report, curves_report: &mut Report, case: Case<'_>) {
     let (gt, results) = read(case, iou_type);
     let (summary, curves) = evaluate_results(&gt, results).expect("golden files are sound");
     report.close(name, "stats_f64", &summary.stats, &case.f64("stats_f64").data);
-    // The type is inferred from the file's own fields.
+    // The IoU type is inferred from the fields in the file.
     let [gt_file, dt_file] = files(case);
     let told = evaluate_files(&gt_file, &dt_file, None).expect("golden files are sound");
     assert_eq!(told, summary, "{name}: the type told by the file");
@@ -76,7 +77,7 @@ fn compare(report: &mut Report, curves_report: &mut Report, case: Case<'_>) {
     curves_report.done_case();
 }
 
-/// The curves as stored in f32.
+/// Compares the curves, which are stored as f32.
 pub(crate) fn compare_curves(report: &mut Report, case: Case<'_>, curves: &Curves) {
     let (name, precision) = (case.name(), case.f32("precision"));
     assert_eq!(curves.shape.to_vec(), precision.shape, "{name}: shape of the curves");

@@ -1,10 +1,11 @@
-//! Golden family `coco_masks`: polygon fill, runs, strings, areas, boxes, overlaps and merges.
+//! Golden family `coco_masks`: polygon fill, RLE runs and strings, areas, boxes, overlaps and
+//! merges.
 
 use score::{Rle, bbox_iou, encode_mask, mask_iou};
 
 use crate::support::{Case, Report, each_case};
 
-/// Areas, boxes and overlaps are computed in f64 and stored as f32: half a unit in the last place.
+/// Half a unit in the last place: areas, boxes and overlaps are computed in f64 and stored as f32.
 const TOLERANCE: f64 = 6e-8;
 
 #[test]
@@ -69,15 +70,14 @@ fn boxes(report: &mut Report, case: Case<'_>) {
     report.compare(case, "iou", &overlap);
 }
 
-/// The checks that all mask cases have in common: bitmaps and strings in both directions, areas and
-/// boxes.
+/// The checks for all mask cases: conversion to and from bitmaps and strings, areas and boxes.
 fn masks(report: &mut Report, case: Case<'_>, objects: &[Rle]) {
     let name = case.name();
     let bitmaps = case.u8("masks");
     let pixels = bitmaps.shape[1] * bitmaps.shape[2];
     for (object, bitmap) in objects.iter().zip(bitmaps.data.chunks(pixels)) {
         report.exact(name, "masks", &object.decode(), bitmap);
-        // pycocotools' runs from polygons may have empty runs; runs of a bitmap do not.
+        // Unlike the runs of a bitmap, pycocotools' runs of a polygon may be empty.
         let again = encode_mask(object.height, object.width, bitmap);
         report.exact(name, "masks (encoded)", &again.decode(), bitmap);
     }

@@ -1,10 +1,10 @@
 //! Golden family `tv_color`: torchvision's colour transforms, each as one map of red, green and
 //! blue.
 //!
-//! torchvision clamps bytes after each transform, including greys, but one map never clamps: so
-//! bytes differ by up to 1, plus the weight of a clamped grey. Its hue rotates in HSV, ours in YIQ,
-//! which preserves luma: hues agree within 0.09 of a turn, colours do not. Its jitter of floats
-//! ends with a hue transform, and is skipped.
+//! torchvision clamps bytes after each transform, also in greyscale images, but our single map
+//! never clamps: so bytes differ by up to 1, plus the weight of a clamped grey. torchvision rotates
+//! the hue in HSV, onegraph in YIQ, which preserves luma: hues agree within 0.09 of a turn, but
+//! colours do not. torchvision's jitter of floats ends with a hue transform, and is skipped.
 
 use engine::view::ColourMap;
 use kernels::Role;
@@ -13,7 +13,7 @@ use kernels::ops::preprocess::{COLOURS, Preprocess};
 use crate::convert::{Ran, count, floats, pixels, plain_preprocess, views};
 use crate::support::{Case, Report, each_case};
 
-/// Floats: torch's own error in f32 is 1.4e-6.
+/// Tolerance of floats; torch's own f32 error is 1.4e-6.
 const TOLERANCE: f64 = 2e-6;
 /// Difference between the hues of HSV and of YIQ, in turns; the smallest recorded rotation is 0.1.
 const HUE_TOLERANCE: f64 = 0.09;
@@ -34,7 +34,7 @@ fn torchvision_colour_ops_match_golden() {
     });
 }
 
-/// Each transform of a jitter, from the bytes before it.
+/// Compares each transform of a jitter, applied to the recorded bytes before it.
 fn jitter(report: &mut Report, case: Case<'_>) {
     let order = case.attribute("order").as_array().expect("a list");
     let mut before = "image_u8_hwc".to_owned();
@@ -46,7 +46,7 @@ fn jitter(report: &mut Report, case: Case<'_>) {
     }
 }
 
-/// A transform of an image, its factor, and the weight of a grey in it.
+/// The map of a transform of an image with a factor, and the weight of grey values in it.
 fn map(case: Case<'_>, kind: &str, image: &[f64], factor: Option<f64>) -> (ColourMap, f64) {
     let factor = || factor.unwrap_or_else(|| case.float("factor"));
     let greys = image.chunks_exact(3).map(|p| 0.2989 * p[0] + 0.587 * p[1] + 0.114 * p[2]);
@@ -61,7 +61,8 @@ fn map(case: Case<'_>, kind: &str, image: &[f64], factor: Option<f64>) -> (Colou
     }
 }
 
-/// Bytes through the op, without rounding, compared with torchvision's, which are clamped.
+/// Compares the op's results for bytes, which are not rounded, with torchvision's, which are
+/// clamped.
 fn bytes(report: &mut Report, case: Case<'_>, kind: &str, names: [&str; 2], factor: Option<f64>) {
     let [image, after] = names.map(|name| case.u8(name));
     let (height, width) = (image.shape[0], image.shape[1]);
@@ -88,7 +89,7 @@ fn bytes(report: &mut Report, case: Case<'_>, kind: &str, names: [&str; 2], fact
     report.close_within(case.name(), names[1], &middle, &after, tolerance);
 }
 
-/// Floats from 0 to 1, with the rows of the map.
+/// Applies the rows of the map to floats from 0 to 1.
 fn real(report: &mut Report, case: Case<'_>, kind: &str) {
     let [image, after] = ["image_hwc", "out_image_hwc"]
         .map(|name| case.f32(name).data.into_iter().map(f64::from).collect::<Vec<_>>());
@@ -106,7 +107,7 @@ fn real(report: &mut Report, case: Case<'_>, kind: &str) {
     }
 }
 
-/// Hues of colours that are far from grey in both.
+/// Compares the hues of colours that are far from grey in both results.
 fn hues(report: &mut Report, case: Case<'_>, got: &[f64], want: &[f64]) {
     let both = got.chunks_exact(3).zip(want.chunks_exact(3));
     let hues = both.filter_map(|(got, want)| hue(got).zip(hue(want)));

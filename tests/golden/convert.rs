@@ -1,4 +1,5 @@
-//! Shared by the op families: golden tensors as op inputs, and running an op with its gradients.
+//! Shared by the families of ops: converts golden tensors to op inputs, and runs an op and its
+//! gradients.
 
 use engine::config::ResizeFilter;
 use kernels::case::{OpCase, gradient_of};
@@ -26,12 +27,12 @@ pub(crate) fn index(shape: &[usize], values: Vec<i32>) -> HostTensor {
     HostTensor::i32(TensorDesc::new(Role::Index, shape), values)
 }
 
-/// Views of whole images, `[N, 15]`, from (height, width) to (height, width).
+/// Views `[N, 15]` of entire images, each resized from the first (height, width) to the second.
 pub(crate) fn views(sizes: impl IntoIterator<Item = [[i32; 2]; 2]>) -> HostTensor {
     flipped(sizes.into_iter().map(|sizes| (sizes, false)))
 }
 
-/// Like [`views`], some of them flipped.
+/// Like [`views`], with a flip flag per image.
 pub(crate) fn flipped(sizes: impl IntoIterator<Item = ([[i32; 2]; 2], bool)>) -> HostTensor {
     let row = |([source, network], mirror): ([[i32; 2]; 2], bool)| {
         let mut view = View::whole(source, network);
@@ -52,7 +53,7 @@ pub(crate) fn repeated(len: usize, value: i32) -> HostTensor {
     index(&[len], vec![value; len])
 }
 
-/// The tensor with its axes in another order: axis `i` of the result is axis `axes[i]`.
+/// The tensor with permuted axes: axis `i` of the result is axis `axes[i]` of `tensor`.
 pub(crate) fn permute(tensor: &Tensor<f32>, axes: &[usize]) -> Tensor<f32> {
     assert_eq!(tensor.shape.len(), axes.len(), "as many axes as the tensor has");
     let mut strides = vec![1; axes.len()];
@@ -72,7 +73,7 @@ pub(crate) fn permute(tensor: &Tensor<f32>, axes: &[usize]) -> Tensor<f32> {
     Tensor { shape, data }
 }
 
-/// OIHW to KRSC, and a transposed convolution's IOHW to CRSK.
+/// Converts OIHW to KRSC, and the IOHW of a transposed convolution to CRSK.
 pub(crate) fn channels_last(weight: &Tensor<f32>) -> Tensor<f32> {
     permute(weight, &[0, 2, 3, 1])
 }
@@ -152,7 +153,7 @@ pub(crate) fn array<const N: usize>(case: Case<'_>, name: &str) -> [f32; N] {
     f32s(case, name).try_into().unwrap_or_else(|list| panic!("{}: {name} is {list:?}", case.name()))
 }
 
-/// Network bytes equal to the file's, except for their size.
+/// Preprocessing that only resizes: network bytes are in the order and scale of the file.
 pub(crate) fn plain_preprocess([height, width]: [usize; 2]) -> Preprocess {
     Preprocess {
         height,

@@ -60,7 +60,7 @@ fn gelu(report: &mut Report, case: Case<'_>) {
     report.compare(case, "dx", &dx.data);
 }
 
-/// A vector [C] from the file's [C, 1, 1].
+/// The vector [C] stored in the file as [C, 1, 1].
 fn scale(tensor: Tensor<f32>) -> Tensor<f32> {
     Tensor { shape: vec![tensor.data.len()], data: tensor.data }
 }
@@ -77,7 +77,7 @@ fn layer_scale(report: &mut Report, case: Case<'_>) {
     report.compare(case, "dresidual", &dy);
 }
 
-/// The ops in sequence, and their gradients backwards.
+/// Runs the ops of a block in sequence, and their gradients in reverse order.
 fn block(report: &mut Report, case: Case<'_>) {
     let (x, dy) = (case.f32("x"), case.f32("dy").data);
     let weight = |name: &str| case.f32(&format!("weights/{name}"));

@@ -41,7 +41,7 @@ fn paste(report: &mut Report, case: Case<'_>) -> bool {
     true
 }
 
-/// Targets from polygons; no config key thresholds bitmaps.
+/// Mask targets from polygons; targets from bitmaps are skipped, since no config key selects them.
 fn mask_targets(report: &mut Report, case: Case<'_>) -> bool {
     let op = MaskTargets {
         side: case.usize("mask_size"),

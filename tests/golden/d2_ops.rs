@@ -1,5 +1,5 @@
-//! Family `d2_ops` and the sizes of `d2_data`: anchors, boxes, labels, proposals, detections,
-//! losses, rates and resizes by detectron2's rules. Pooling and masks are in `d2_maps.rs`.
+//! Family `d2_ops` and the image sizes of `d2_data`: anchors, boxes, labels, proposals, detections,
+//! losses, learning rates and resizes by detectron2's rules. Pooling and masks are in `d2_maps.rs`.
 
 use dali::order::resized_size;
 use engine::config::{LevelEps, ResizeRounding};
@@ -26,11 +26,11 @@ use crate::losses::{box_loss_op, cross_entropy_op};
 use crate::model_configs::{number, usizes};
 use crate::support::{Case, Report, Tensor, cases_of, each_case};
 
-/// README of the golden data; for gradients of losses and of poolers.
+/// From the README of the golden data, for gradients of losses and of poolers.
 const TOLERANCE: f64 = 2e-5;
 pub(crate) const GRAD_TOLERANCE: f64 = 5e-5;
 
-/// Compares one kind of case; false for a rule that no config key selects.
+/// Compares one kind of case; returns false for a rule that no config key selects.
 pub(crate) type Check = fn(&mut Report, Case<'_>) -> bool;
 
 #[test]
@@ -56,7 +56,7 @@ fn detectron2_ops_match_golden() {
     );
 }
 
-/// Network sizes; the images are compared by `detectron2_data_matches_golden`.
+/// Compares network sizes; `detectron2_data_matches_golden` compares the images.
 pub(crate) fn sizes() {
     cases_of("d2_data", "resize_rule_", 0.0, |report, case| {
         let (min, max) = (case.usize("short_edge"), case.usize("max_size"));
@@ -66,7 +66,7 @@ pub(crate) fn sizes() {
             [h as i32, w as i32]
         };
         let got: Vec<i32> = case.i32("in_hw").data.chunks_exact(2).flat_map(resized).collect();
-        // A very thin image keeps one pixel here.
+        // In onegraph a very thin image is at least one pixel wide.
         let want: Vec<i32> = case.i32("out_hw").data.iter().map(|side| *side.max(&1)).collect();
         report.exact(case.name(), "out_hw", &got, &want);
     });
@@ -115,7 +115,8 @@ fn anchors(report: &mut Report, case: Case<'_>) -> bool {
             cells: cell_anchors_exact(sizes, ratios),
         })
         .collect();
-    // Sizes are f32 here: for one that is not exact, anchors are within rounding of those from f64.
+    // onegraph stores anchor sizes as f32: if a size is not exact in f32, anchors agree with
+    // detectron2's up to rounding.
     let of_f64 = case.attribute("sizes").to_string().contains('.');
     let mut compare = |name: &str, got: &[f32]| match (of_f64, case.f32(name).data) {
         (true, want) => report.close_within(case.name(), name, got, &want, 1e-7),
@@ -142,7 +143,8 @@ fn matcher(report: &mut Report, case: Case<'_>) -> bool {
         let thresholds = Thresholds { bg_iou: cuts[0], fg_iou: *cuts.last().expect("a threshold") };
         let low_quality = rule["allow_low_quality_matches"].as_bool().expect("a flag");
         let got = match_iou(&iou.data, iou.shape[1], thresholds, low_quality);
-        // A match is label 1, -1 (below) is 0, -2 (between) is -1.
+        // A match becomes label 1; -1 (below the thresholds) becomes 0; -2 (between them) becomes
+        // -1.
         let labels: Vec<i32> = got.iter().map(|&m| (m + 1).min(1)).collect();
         let name = |what: &str| format!("{name}_{what}");
         let want = case.i32(&name("labels")).data;
@@ -182,12 +184,13 @@ pub(crate) fn image_hw(case: Case<'_>) -> [i32; 2] {
     array(case, "image_hw").map(|v: f32| v as i32)
 }
 
-/// One RoI for each row and class, whose other classes are impossible; the boxes are given, with
-/// deltas of 0.
+/// Uses one RoI per row and class, with probability 0 for the other classes; the boxes are given,
+/// so all deltas are 0.
 fn detections(report: &mut Report, case: Case<'_>) -> bool {
     let (boxes, probs) = (case.f32("boxes"), case.f32("probs"));
     if boxes.data.iter().chain(&probs.data).any(|v| !v.is_finite()) {
-        // detectron2 drops all classes of such a row; here finite logits and deltas never cause it.
+        // detectron2 drops all classes of a row with non-finite values, which finite logits and
+        // deltas never give in onegraph.
         return false;
     }
     let classes = case.usize("num_classes");
@@ -232,7 +235,8 @@ fn detections(report: &mut Report, case: Case<'_>) -> bool {
     true
 }
 
-/// The RPN's ops in sequence, one image at a time: the proposals as anchors, with deltas of 0.
+/// Runs the RPN's ops in sequence, one image at a time, with the recorded proposals as anchors and
+/// deltas of 0.
 fn proposals(report: &mut Report, case: Case<'_>) -> bool {
     let levels = numbered(case, "logits_l").len();
     let images = case.attribute("image_hw").as_array().expect("a list");
@@ -256,7 +260,7 @@ fn proposals(report: &mut Report, case: Case<'_>) -> bool {
         let anchors: Vec<f32> = (0..levels).flat_map(|l| own(format!("proposals_l{l}"))).collect();
         let decode = DecodeProposals {
             plus_one: false,
-            // detectron2 requires a side above the minimum, here at least the minimum.
+            // detectron2 requires sides greater than the minimum, onegraph at least the minimum.
             min_size: (case.float("min_box_size") as f32).next_up(),
             score_threshold: 0.0,
             weights: [1.0; 4],
@@ -302,8 +306,8 @@ fn giou(report: &mut Report, case: Case<'_>) -> bool {
     true
 }
 
-/// Both losses of the RPN over `batch_size_per_image` anchors per image, regardless of the number
-/// sampled.
+/// Both losses of the RPN, divided by `batch_size_per_image` anchors per image, regardless of the
+/// number of sampled anchors.
 fn rpn_losses(report: &mut Report, case: Case<'_>) -> bool {
     if case.attribute("box_reg_loss_type") != "smooth_l1" {
         return false;
@@ -311,7 +315,7 @@ fn rpn_losses(report: &mut Report, case: Case<'_>) -> bool {
     let weight = case.float("loc_loss_weight") as f32;
     let levels = usizes(case.attribute("level_counts"));
     let (images, total) = (case.usize("images"), levels.iter().sum::<usize>());
-    // Image by image, as the step samples them.
+    // Gathers the samples image by image, in the order of the training step.
     let gathered = |what: &str, width: usize| -> Vec<f32> {
         let map = |l: usize| case.f32(&format!("{what}_l{l}")).data;
         let maps: Vec<_> = (0..levels.len()).map(map).collect();
@@ -355,7 +359,7 @@ fn rpn_losses(report: &mut Report, case: Case<'_>) -> bool {
     true
 }
 
-/// Class and box loss of the box head; detectron2's background is the last class, here it is the
+/// Class and box loss of the box head; the background is detectron2's last class, but onegraph's
 /// first.
 fn box_losses(report: &mut Report, case: Case<'_>) -> bool {
     let is_agnostic = case.attribute("cls_agnostic") == true;
@@ -371,7 +375,8 @@ fn box_losses(report: &mut Report, case: Case<'_>) -> bool {
     let theirs = case.i32("gt_classes").data;
     let ours = |&c: &i32| if c as usize == classes { 0 } else { c + 1 };
     let (rows, labels) = (theirs.len(), theirs.iter().map(ours).collect::<Vec<i32>>());
-    // detectron2's background has no deltas; class-agnostic deltas are treated as one class's.
+    // detectron2 has no deltas for the background; class-agnostic deltas are treated as those of a
+    // single class.
     let (groups, of_box) = match is_agnostic {
         true => (1, labels.iter().map(|label| (*label).min(1)).collect()),
         false => (classes, labels.clone()),
@@ -406,8 +411,8 @@ fn box_losses(report: &mut Report, case: Case<'_>) -> bool {
     true
 }
 
-/// Rates of each update. No config key selects a warm-up to the schedule's value at its end, if
-/// that is not the full rate.
+/// Learning rates of all updates. Cases whose warm-up ends at a scheduled rate below the full rate
+/// are skipped, since no config key selects this rule.
 fn rates(report: &mut Report, case: Case<'_>) -> bool {
     let solver = case.attribute("solver");
     let (base, warmup_steps) = (number(solver, "BASE_LR"), number(solver, "WARMUP_ITERS") as u64);

@@ -10,7 +10,7 @@ use kernels::ops::linear::Linear;
 use crate::convert::{Ran, channels_last, channels_second, flag, floats, host};
 use crate::support::{Case, Report, Tensor, each_case};
 
-/// README of the golden data, for f32 dense ops.
+/// From the README of the golden data, for dense ops in f32.
 const TOLERANCE: f64 = 2e-5;
 
 fn activation(case: Case<'_>, name: &str) -> HostTensor {
@@ -63,7 +63,8 @@ fn conv_transpose2x2s2_matches_golden() {
 fn linear_matches_golden() {
     each_case("linear", TOLERANCE, |report, case| {
         let (x, mut w) = (case.f32("x"), case.f32("w"));
-        // For a map, the file's columns are in NCHW order; our weights are in our map's order.
+        // If x is a map, the file's weight columns are in NCHW order, but onegraph's are in NHWC
+        // order.
         let map = x.shape.len() == 4;
         if map {
             let [h, wide, c] = [x.shape[1], x.shape[2], x.shape[3]];
@@ -81,7 +82,7 @@ fn linear_matches_golden() {
     });
 }
 
-/// Compares y and, if the case has a dy, dx, dw and db of an op with inputs x, w and b. `back`
+/// Compares y of an op with inputs x, w and b and, if the case has dy, also dx, dw and db. `back`
 /// converts the op's weights to the file's order.
 fn weighted_op(
     report: &mut Report,
@@ -102,8 +103,8 @@ fn weighted_op(
     }
 }
 
-/// A frozen batch norm is not an op but the epilogue of a convolution: here of an identity 1x1
-/// convolution.
+/// A frozen batch norm is not an op but the epilogue of a convolution, in this test of a 1x1
+/// identity convolution.
 #[test]
 fn frozen_bn_matches_golden() {
     each_case("frozen_bn", TOLERANCE, |report, case| {

@@ -1,4 +1,4 @@
-//! Kinds of cases that several projects recorded, each with its own names and rules.
+//! Kinds of cases recorded from several projects, each with its own names and rules.
 
 use engine::config::PasteRule;
 use kernels::Role;
@@ -14,8 +14,8 @@ use kernels::paste::paste_mask;
 use crate::convert::{Ran, array, count, floats, host, index, numbered};
 use crate::support::{Case, Report};
 
-/// Box deltas and their inverse by the formula: names of the boxes, of their targets, and of the
-/// deltas between them. Returns the decoded boxes.
+/// Encodes and decodes box deltas; the arguments are the tensor names of the boxes, their targets,
+/// and the deltas between them. Returns the decoded boxes.
 pub(crate) fn coder(
     report: &mut Report,
     case: Case<'_>,
@@ -59,7 +59,8 @@ pub(crate) fn giou_rows(report: &mut Report, case: Case<'_>, slope_tolerance: f6
     report.compare_within(case, "dpred", slopes.as_flattened(), slope_tolerance);
 }
 
-/// Levels of the boxes of several images, pooling from them, and the gradient of every map.
+/// Compares the levels of the boxes of several images, the features pooled from these levels, and
+/// the gradients of all maps.
 pub(crate) fn pool_by_level(
     report: &mut Report,
     case: Case<'_>,
@@ -90,7 +91,7 @@ pub(crate) fn pool_by_level(
     pool(report, case, case, op, inputs, &case.f32("dy").data, tolerance);
 }
 
-/// Pooling of RoIs from the maps of `source`, and the gradients of the maps that the case has.
+/// Pools RoIs from the maps of `source`, and compares the map gradients that the case contains.
 pub(crate) fn pool(
     report: &mut Report,
     case: Case<'_>,
@@ -113,7 +114,7 @@ pub(crate) fn pool(
     }
 }
 
-/// Probabilities of the masks with recorded values, and the pixels inside all masks.
+/// Compares the probabilities of masks with recorded values, and the pixels inside all masks.
 pub(crate) fn paste(
     report: &mut Report,
     case: Case<'_>,
@@ -137,7 +138,7 @@ pub(crate) fn paste(
     }
 }
 
-/// Step control with a schedule and nothing else.
+/// A step control op with only a schedule: no warm-up, clipping or loss scaling.
 pub(crate) fn control_step(schedule: &LrSchedule) -> ControlStep {
     ControlStep {
         schedule: schedule.clone(),
@@ -151,7 +152,7 @@ pub(crate) fn control_step(schedule: &LrSchedule) -> ControlStep {
     }
 }
 
-/// The controls that the op passes to the optimizer, step by step.
+/// The values that the op passes to the optimizer, step by step.
 pub(crate) fn controls(op: &ControlStep) -> impl Iterator<Item = Control> {
     let one = floats(Role::Scalar, &[1], vec![1.0]);
     let inputs = [one.clone(), count(1)];

@@ -1,4 +1,4 @@
-//! Layer-wise rates of `tv_optim`, as config groups.
+//! Layer-wise learning rates of `tv_optim`, expressed as config groups.
 
 use engine::config::Config;
 use engine::model::{group_of, training_program};
@@ -6,11 +6,11 @@ use engine::model::{group_of, training_program};
 use crate::models::spec;
 use crate::support::{Case, Report, cases_of};
 
-/// A factor in f32, times the rate.
+/// The rate is multiplied by a factor in f32.
 const TOLERANCE: f64 = 1e-7;
 
-/// Rates that decrease from the heads to the stem, and no decay of biases: config groups give each
-/// trained parameter the same values as torch's groups.
+/// With learning rates that decrease from the heads to the stem, and no weight decay of biases,
+/// config groups give each trained parameter the same values as torch's parameter groups.
 #[test]
 fn torchvision_layerwise_lr_matches_golden() {
     cases_of("tv_optim", "layerwise_lr_", TOLERANCE, |report, case| {

@@ -12,9 +12,9 @@ use crate::convert::{Ran, count, floats, index, numbered, numbers, sizes, views}
 use crate::formulas::paste;
 use crate::support::{Case, Report, Tensor, each_case};
 
-/// The README's tolerance for f32.
+/// Tolerance for f32 from the README of the golden data.
 const TOLERANCE: f64 = 2e-5;
-/// torchvision's defaults (ImageNet), if they are not in the case.
+/// torchvision's defaults (ImageNet), for cases that do not contain mean and std.
 const MEAN: [f64; 3] = [0.485, 0.456, 0.406];
 const STD: [f64; 3] = [0.229, 0.224, 0.225];
 
@@ -52,8 +52,9 @@ fn resize_matches_golden() {
     });
 }
 
-/// The batch that an op for bytes computes from images of f32 values in 0..1; `others` are its
-/// inputs after the pixels. A value is three digits in base 255, and the op is linear.
+/// The batch that an op for bytes would compute from images of f32 values in 0..1; `others` are the
+/// op's inputs after the pixels. Each value is split into three digits in base 255, which is exact
+/// because the op is linear.
 pub(crate) fn preprocessed(
     name: &str,
     op: Preprocess,
@@ -76,7 +77,7 @@ pub(crate) fn preprocessed(
         let mut pixels = Vec::new();
         for image in images {
             pixels.extend(image.iter().map(|value| digit(*value, place)));
-            // The area past an image must not be read.
+            // The memory after an image must not be read.
             pixels.resize(pixels.len() + longest - image.len(), 255);
         }
         let mean = if place == 0 { op.mean } else { [0.0; 3] };
@@ -106,7 +107,7 @@ impl Images {
         views(sizes.map(|(source, resized)| [source, resized].map(|size| size.map(|v| v as i32))))
     }
 
-    /// Normalised, resized, padded.
+    /// Compares the normalised, resized and padded pixels.
     fn pixels(&self, report: &mut Report, case: Case<'_>) {
         let names: Vec<String> = (0..self.len()).map(|i| format!("image{i}_hwc")).collect();
         let images: Vec<Vec<f32>> = names.iter().map(|name| case.f32(name).data).collect();
@@ -137,7 +138,7 @@ impl Images {
         report.close(case.name(), "batch", &got.data, &batch.data);
     }
 
-    /// Boxes scaled with their image.
+    /// Compares the boxes scaled with their image.
     fn boxes(&self, report: &mut Report, case: Case<'_>) {
         let boxes: Vec<Vec<f32>> =
             (0..self.len()).map(|i| case.f32(&format!("boxes{i}")).data).collect();
@@ -162,7 +163,7 @@ impl Images {
         }
     }
 
-    /// Masks by the nearest pixel, as in mask targets.
+    /// Compares masks resized by the nearest pixel, as for mask targets.
     fn masks(&self, report: &mut Report, case: Case<'_>) {
         for (image, name) in numbered(case, "masks").iter().enumerate() {
             let masks = case.u8(name);

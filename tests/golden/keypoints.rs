@@ -1,4 +1,5 @@
-//! Families tv_keypoint_ops and d2_kpops: cells, losses, maps, peaks and views of keypoints.
+//! Families tv_keypoint_ops and d2_kpops: heatmap cells, losses, maps, peaks and views of
+//! keypoints.
 
 use engine::model::roi_heads::seen_keypoints;
 use kernels::Role;
@@ -76,14 +77,15 @@ fn detectron2_keypoint_ops_match_golden() {
         } else if is("select_visible") {
             visible(report, case);
         } else {
-            // Scores are compared in `detectron2_oks_matches_golden`, results in `model_eval.rs`.
+            // `detectron2_oks_matches_golden` compares scores, `model_eval.rs` results.
             assert!(is("oks_") || is("instances_to_coco_json"), "{name}");
             report.not_due();
         }
     });
 }
 
-/// Cells of the keypoints of each box, all in one image and each with its own object.
+/// The heatmap cells of the keypoints of each box; all boxes are in one image and belong to
+/// separate objects.
 fn cells(case: Case<'_>, boxes: &str, side: usize) -> Ran {
     let (boxes, keypoints) = (case.f32(boxes), case.f32("keypoints"));
     let rows = boxes.shape[0];
@@ -105,7 +107,7 @@ fn targets(report: &mut Report, case: Case<'_>, boxes: &str, side: usize) {
     report.exact(case.name(), "cells", ran.i32(0), &want.collect::<Vec<_>>());
 }
 
-/// A proposal stays if one of its keypoints has a cell.
+/// A proposal is kept if one of its keypoints has a cell.
 fn visible(report: &mut Report, case: Case<'_>) {
     let ran = cells(case, "boxes", 56);
     let per_box = case.f32("keypoints").shape[1];
@@ -115,8 +117,8 @@ fn visible(report: &mut Report, case: Case<'_>) {
     report.equal(case, "kept", &kept);
 }
 
-/// The loss of `logits [N, K, S, S]`, and the parts of its gradient that `pick` pairs with recorded
-/// ones.
+/// The loss of `logits [N, K, S, S]`, and its gradient at the positions for which `pick` returns
+/// recorded values.
 fn loss(
     report: &mut Report,
     case: Case<'_>,
@@ -134,7 +136,8 @@ fn loss(
         repeated(rows, 0),
         count(1),
     ];
-    // The op takes an integer number of rows: the sum over one, to be divided.
+    // The op divides by an integer number of rows, so it computes the sum with one row, which is
+    // divided afterwards.
     let rows_per_image = stated.map(|_| 1);
     let scale = 1.0 / stated.unwrap_or(1.0) as f32;
     let op = SoftmaxCrossEntropy { ipg: 1, rows_per_image };
@@ -166,7 +169,7 @@ fn predictor(report: &mut Report, case: Case<'_>) {
     report.compare(case, "db", &low.grad(&of_low, 2).data);
 }
 
-/// x, y in pixels, logit and share of each map `[N, K, S, S]`.
+/// x, y in pixels, logit and softmax share of the peak of each map `[N, K, S, S]`.
 fn peaks(case: Case<'_>, boxes: &str, maps: &Tensor<f32>) -> Vec<[f32; 4]> {
     let boxes = case.f32(boxes);
     let (rows, pixels) = (maps.shape[0] * maps.shape[1], maps.shape[2] * maps.shape[3]);
@@ -184,7 +187,8 @@ fn peaks(case: Case<'_>, boxes: &str, maps: &Tensor<f32>) -> Vec<[f32; 4]> {
     placed.collect()
 }
 
-/// Keypoints in a view, and their partners in a flipped one; recorded labelled ones have 1 or 2.
+/// Compares keypoints in a view, and their left/right partners in a flipped view; labelled
+/// keypoints are recorded with visibility 1 or 2.
 fn seen(report: &mut Report, case: Case<'_>, view: &View, recorded: &str, partners: &str) {
     let partners = usizes(case.attribute(partners));
     let (points, want) = (case.f32("keypoints").data, case.f32(recorded).data);

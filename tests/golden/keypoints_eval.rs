@@ -1,5 +1,5 @@
 //! Golden families `tv_coco_keypoints_eval` and, from `d2_kpops`, `oks_*`: the ten keypoint metrics
-//! and the underlying curves, from COCO's files.
+//! and the underlying curves, computed from COCO files.
 
 use score::{IouType, Results, evaluate_results};
 
@@ -28,7 +28,7 @@ fn compare(report: &mut Report, curves_report: &mut Report, case: Case<'_>) {
     };
     let (summary, curves) = score(results);
     report.close(name, "stats_f64", &summary.stats, &case.f64("stats_f64").data);
-    // The type is inferred from the file's own fields.
+    // The IoU type is inferred from the fields in the file.
     let [_, dt_file] = files(case);
     let told = Results::from_file(&dt_file, &gt, None).expect("golden files are sound");
     assert_eq!(score(told).0, summary, "{name}: the type told by the file");

@@ -37,7 +37,8 @@ fn losses_match_golden() {
     });
 }
 
-/// The elements from the formula, the sum and its gradient from the op, which divides by the rows.
+/// Compares the elements with the formula, and the sum and its gradient with the op, which divides
+/// by the number of rows.
 fn smooth_l1_rows(report: &mut Report, case: Case<'_>) {
     let (beta, pred, target) = (case.float("beta") as f32, case.f32("pred"), case.f32("target"));
     report.compare(case, "loss", &smooth_l1_of(case, "pred").0);
@@ -49,7 +50,8 @@ fn smooth_l1_rows(report: &mut Report, case: Case<'_>) {
     report.compare(case, "dpred_of_sum", &grad);
 }
 
-/// The objectness loss if targets are 0 or 1; the mask loss, which accepts any, for all.
+/// Compares the mask loss, which accepts any targets, in all cases, and the objectness loss if all
+/// targets are 0 or 1.
 fn bce(report: &mut Report, case: Case<'_>) {
     let (x, target) = (case.f32("x"), case.f32("target"));
     let len = x.data.len();
@@ -72,7 +74,7 @@ fn bce(report: &mut Report, case: Case<'_>) {
     report.close(case.name(), "dx (mask loss)", &ran.grad(&[1.0], 0).data, &dx);
 }
 
-/// The loss of each row's channel; the other channels have no gradient.
+/// Compares the loss of the channel of each row's label; all other channels have gradient 0.
 fn mask_bce(report: &mut Report, case: Case<'_>) {
     let labels = case.i32("labels").data;
     let logits = own_channel(&case.f32("logits"), &labels);
@@ -142,7 +144,7 @@ pub(crate) fn box_loss_op(
     Ran::new(case.name(), SmoothL1Loss { beta, ipg: IPG, rows_per_image: None }, inputs)
 }
 
-/// The two losses of the box head; the deltas are for each row's own class.
+/// Compares the two losses of the box head; each row uses the deltas of its class.
 fn fastrcnn(report: &mut Report, case: Case<'_>) {
     let labels = case.i32("labels").data;
     let ran = cross_entropy_op(case, &case.f32("class_logits"), labels.clone());
@@ -161,11 +163,11 @@ fn fastrcnn(report: &mut Report, case: Case<'_>) {
     report.compare(case, "dbox_regression", &grad);
 }
 
-/// Worst error of torch's own versions in f32: 5.8e-7 (tv_README).
+/// The largest error of torch's own f32 results is 5.8e-7 (tv_README).
 const WEIGHTED_TOLERANCE: f64 = 1e-6;
 
-/// Label smoothing, class weights and ignored rows. The sum over rows is the mean times the weights
-/// of their classes.
+/// Label smoothing, class weights and ignored rows. The sum over rows equals torch's mean times the
+/// sum of the rows' class weights.
 #[test]
 fn torchvision_cross_entropy_matches_golden() {
     cases_of("tv_optim", "ce_", WEIGHTED_TOLERANCE, |report, case| {
@@ -200,7 +202,7 @@ fn weighted_cross_entropy(report: &mut Report, case: Case<'_>) {
     report.compare(case, "dx", &ran.grad(&[factor as f32], 0).data);
 }
 
-/// The channel of each row's label, [M, S, S], in maps [M, S, S, K+1].
+/// Selects the channel of each row's label from maps [M, S, S, K+1]; the result is [M, S, S].
 fn own_channel(maps: &Tensor<f32>, labels: &[i32]) -> Tensor<f32> {
     let [rows, height, width, classes] = maps.shape[..] else { panic!("{:?}", maps.shape) };
     let channel = |i: usize| maps.data[i * classes + labels[i / (height * width)] as usize];

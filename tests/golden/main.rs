@@ -1,9 +1,8 @@
-//! Golden data: every family in the golden folder compared with our own results.
+//! Golden data: compares every family in the golden folder with onegraph's results.
 //!
-//! Families that share code are listed here, the recorded models in `models`; the others are in the
-//! modules of their cases.
-//! The folder is `$ONEGRAPH_GOLDEN`, by default `shared/golden` next to the checkout; missing data
-//! is reported as `SKIPPED`.
+//! Families that share code are listed here, recorded models in `models`, and all other families in
+//! the modules of their cases. The folder is `$ONEGRAPH_GOLDEN`, by default `shared/golden` next to
+//! the checkout; missing data is reported as `SKIPPED`.
 
 mod anchors;
 mod backbones;
@@ -59,7 +58,7 @@ fn detectron2_onnx_matches_golden() {
     [&FPN, &LSJ, &CASCADE, &GN].into_iter().for_each(onnx_files::agrees);
 }
 
-/// Inclusive boxes, BGR, resized in bytes.
+/// The model uses inclusive boxes and BGR images that are resized as bytes.
 #[test]
 fn mlperf_onnx_matches_golden() {
     onnx_files::agrees(&MLPERF);

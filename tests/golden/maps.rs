@@ -7,8 +7,8 @@ use kernels::ops::upsample_add::UpsampleAdd;
 use crate::convert::{Ran, host};
 use crate::support::each_case;
 
-/// One f32 addition, or the sum of a window's or a block's gradients: 1.1e-7 measured, with margin
-/// for blocks with more terms.
+/// Error of one f32 addition, or of the sum of the gradients of a window or block: 1.1e-7 measured,
+/// with margin for blocks with more terms.
 const TOLERANCE: f64 = 1e-6;
 
 #[test]

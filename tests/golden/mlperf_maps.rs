@@ -23,7 +23,7 @@ fn size(case: Case<'_>, name: &str) -> [i32; 2] {
     [wh[1] as i32, wh[0] as i32]
 }
 
-/// Boxes and polygons of an image resized to another size.
+/// Compares the boxes and polygons of an image that is resized to the size `new`.
 fn moved(report: &mut Report, case: Case<'_>, new: [i32; 2], flip: bool, suffix: &str) {
     let source = image_size(case);
     let boxes = case.f32("boxes");
@@ -64,7 +64,7 @@ pub(crate) fn resize_rule(report: &mut Report, case: Case<'_>) {
     report.equal(case, "out_wh", &got);
 }
 
-/// Bytes as computed by Pillow, and the normalised image.
+/// Compares the bytes with Pillow's, and the normalised image.
 pub(crate) fn pil_resize(report: &mut Report, case: Case<'_>) {
     let (source, network) = (size(case, "in_wh"), size(case, "out_wh"));
     let (min, max) = (case.usize("min_size"), case.usize("max_size"));
@@ -132,7 +132,7 @@ pub(crate) fn mask_paste(report: &mut Report, case: Case<'_>) {
     formulas::paste(report, case, image, PasteRule::IntegerBox, "y");
 }
 
-/// RoIs on all four levels; the maps and their gradients are recorded for one of the two sizes.
+/// Pools RoIs on all four levels; only for one of the two sizes are maps and gradients recorded.
 pub(crate) fn pooler(report: &mut Report, case: Case<'_>) {
     let pooled = case.f32("y").shape[1];
     let boxes = case.f32("boxes");
@@ -147,7 +147,7 @@ pub(crate) fn pooler(report: &mut Report, case: Case<'_>) {
     let with_maps = |of: &Case<'_>| of.name().starts_with("pooler") && of.has("feat0");
     let source = Some(case).filter(with_maps).or_else(|| case.siblings().find(with_maps));
     let source = source.expect("a case with maps");
-    // dy is sin(i) by the flat index of [R, C, P, P], here channels last.
+    // dy is sin(i), where i is the flat index in [R, C, P, P]; our layout is channels last.
     let channels = case.f32("y").shape[3];
     let bins = pooled * pooled;
     let dy: Vec<f32> = (0..rows * bins * channels)

@@ -1,5 +1,5 @@
-//! Family mlperf_ops: boxes, anchors, labels, proposals, detections and rates by the rules of the
-//! MLPerf reference. Images, masks and pooling are in `mlperf_maps.rs`.
+//! Family mlperf_ops: boxes, anchors, labels, proposals, detections and learning rates by the rules
+//! of the MLPerf reference. Images, masks and pooling are in `mlperf_maps.rs`.
 
 use engine::config::LevelEps;
 use engine::dataset::inclusive_box;
@@ -65,7 +65,7 @@ pub(crate) fn image_size(case: Case<'_>) -> ImageSize {
     ImageSize { width: wh[0] as i32, height: wh[1] as i32 }
 }
 
-/// A list among the attributes, or the reference's if the case does not have it.
+/// A list attribute of the case, or else the reference's default.
 fn stated(case: Case<'_>, name: &str, reference: &[f32]) -> Vec<f32> {
     match case.attributes().get(name) {
         Some(_) => f32s(case, name),
@@ -96,7 +96,8 @@ fn anchors_of(case: Case<'_>) -> (Vec<f32>, Vec<i32>) {
     (ran.f32(0).to_vec(), counts)
 }
 
-/// Labels from the RPN's op with the straddle filter.
+/// Labels computed by the RPN's op with the straddle filter, which ignores anchors that cross the
+/// image border.
 fn labelled(case: Case<'_>, anchors: &[f32], gt: &[f32]) -> Ran {
     let op = MatchAnchors {
         fg_iou: 0.7,
@@ -116,7 +117,8 @@ fn labelled(case: Case<'_>, anchors: &[f32], gt: &[f32]) -> Ran {
     Ran::new(case.name(), op, inputs)
 }
 
-/// 1 if an anchor is within the image: without objects these are background, the others -1.
+/// 1 for each anchor inside the image: without objects, these anchors are background and all others
+/// are labelled -1.
 fn visibility(case: Case<'_>, anchors: &[f32]) -> Vec<u8> {
     let ran = labelled(case, anchors, &[]);
     ran.i32(0).iter().map(|label| u8::from(*label == 0)).collect()
@@ -175,7 +177,7 @@ fn overlaps(report: &mut Report, case: Case<'_>) {
     report.compare(case, "iou", &got);
 }
 
-/// The set sorted by score; the reference lists it by index.
+/// Compares the kept boxes in the order of their scores; the reference lists them by index.
 fn suppression(report: &mut Report, case: Case<'_>) {
     let (boxes, scores) = (case.f32("boxes").data, case.f32("scores").data);
     let mut kept = nms(as_boxes(&boxes), &scores, case.float("threshold") as f32, true);
@@ -184,7 +186,8 @@ fn suppression(report: &mut Report, case: Case<'_>) {
     report.exact(case.name(), "by index", &kept, &case.i32("keep_reference").indices());
 }
 
-/// Distant boxes, each on its own level, so that the order is the list's.
+/// Uses distant boxes on separate levels, so that nothing is suppressed and the order of the list
+/// is kept.
 fn top_n(report: &mut Report, case: Case<'_>) {
     let names = numbered(case, "objectness_");
     let lists: Vec<_> = names.iter().map(|name| case.f32(name).data).collect();
@@ -290,7 +293,8 @@ fn rpn_labels(report: &mut Report, case: Case<'_>) {
     report.close(case.name(), "pos_regression_targets", encoded.as_flattened(), &want);
 }
 
-/// The reference's set, which it lists class by class, including ties at the last place.
+/// Compares the detections as a set: the reference lists them class by class, and includes all ties
+/// at the last place.
 fn detections(report: &mut Report, case: Case<'_>) {
     let (logits, size) = (case.f32("class_logits"), image_size(case));
     let rows = logits.shape[0];
@@ -331,7 +335,7 @@ fn losses(report: &mut Report, case: Case<'_>) {
     report.compare(case, "dinput", &slopes);
 }
 
-/// Rates of weights and biases at each recorded scheduler count, from the op.
+/// Compares the op's learning rates of weights and biases at each recorded scheduler count.
 fn rates(report: &mut Report, case: Case<'_>) {
     let (base, factor) = (case.float("base_lr"), case.float("warmup_factor"));
     let shared_warmup = case.attribute("method") == "mlperf_linear";

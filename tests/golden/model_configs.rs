@@ -15,25 +15,27 @@ pub(crate) type Sizes = Vec<(usize, usize)>;
 pub(crate) struct Recorded {
     pub(crate) name: &'static str,
     narrow: Narrow,
-    /// The project whose names and rules it has.
+    /// The project whose tensor names and rules the model uses.
     pub(crate) dialect: Dialect,
-    /// The case with its steps: `sgd5`, or `adamw3` for a model whose parts are in two files.
+    /// The case with the training steps: `sgd5`, or `adamw3` for a model whose parts are in two
+    /// files.
     pub(crate) steps: &'static str,
-    /// Maps of C and P that are recorded.
+    /// Number of recorded maps of the levels C and P.
     pub(crate) maps: usize,
     pub(crate) tolerances: &'static Tolerances,
 }
 
-/// README of the golden data: each relative to the largest value of a tensor.
+/// Tolerances from the README of the golden data, relative to the largest value of a tensor.
 #[derive(Debug)]
 pub(crate) struct Tolerances {
     pub(crate) roi: f64,
     pub(crate) losses: f64,
-    /// Single values of a gradient: if a ReLU's input is within rounding of 0, one may differ by
-    /// more than its norm.
+    /// Tolerance of single gradient values: if a ReLU's input is 0 up to rounding, single values
+    /// may differ by more than the norm does.
     pub(crate) grad_values: f64,
     pub(crate) eval: f64,
-    /// Pixels of a mask this close to the threshold may be on either side of it.
+    /// A mask pixel whose probability differs from the threshold by at most this may be inside or
+    /// outside.
     pub(crate) mask_slack: f32,
 }
 
@@ -49,7 +51,7 @@ const fn torchvision(name: &'static str, steps: &'static str, narrow: Narrow) ->
     Recorded { name, narrow, dialect, steps, maps: 8, tolerances }
 }
 
-/// A small version of a detectron2 model with a pyramid.
+/// A narrow detectron2 model with a feature pyramid.
 const fn detectron2(
     name: &'static str,
     preset: &'static str,
@@ -60,7 +62,7 @@ const fn detectron2(
     Recorded { name, narrow, dialect, steps: "sgd5", maps: 9, tolerances }
 }
 
-/// One without a pyramid.
+/// A narrow detectron2 model without a feature pyramid.
 const fn bare(name: &'static str, preset: &'static str, width: usize, head: usize) -> Recorded {
     let of = detectron2(name, preset, &[OF_DETECTRON2, BARE]);
     let narrow = Narrow { width, head, fpn: 256, ..of.narrow };
@@ -151,13 +153,14 @@ const KEYPOINT: Recorded =
 pub(crate) const C4: Recorded = bare("d2_c4", "detectron2_r50_c4_3x", 5, 16);
 /// `mask_rcnn_R_50_DC5`.
 pub(crate) const DC5: Recorded = bare("d2_dc5", "detectron2_r50_dc5_3x", 3, 12);
-/// With the heads of the new baselines, and group norms in all parts.
+/// The heads of detectron2's new baselines, with group norms in all parts.
 pub(crate) const GN: Recorded =
     detectron2("d2_gn", "detectron2_r50_lsj", &[OF_DETECTRON2, FROM_SCRATCH, GROUP_NORMS]);
-/// With these heads, and batch norms, whose running statistics are used in evaluation.
+/// The heads of detectron2's new baselines, with batch norms, whose running statistics are used in
+/// evaluation.
 pub(crate) const LSJ: Recorded =
     detectron2("d2_lsj", "detectron2_r50_lsj", &[OF_DETECTRON2, FROM_SCRATCH, LOW_SCORES]);
-/// The MLPerf reference's.
+/// The model of the MLPerf reference.
 pub(crate) const MLPERF: Recorded = Recorded {
     name: "mlperf_model",
     narrow: Narrow {
@@ -187,7 +190,7 @@ impl Recorded {
         self.narrow.config()
     }
 
-    /// The family that contains a part of the model.
+    /// The name of the family that contains a part of the model.
     pub(crate) fn family(&self, part: &str) -> String {
         let file = match (self.steps, part) {
             ("sgd5", "steps") => "inputs_losses",
@@ -215,13 +218,13 @@ impl Recorded {
 #[derive(Debug)]
 struct Narrow {
     preset: &'static str,
-    /// Channels of the stem, and of the first stage's 3x3.
+    /// Channels of the stem, and of the 3x3 convolutions in the first stage.
     width: usize,
     /// Channels of the pyramid.
     fpn: usize,
     /// Channels of the mask or keypoint head.
     head: usize,
-    /// Sides of images: the shorter, and the maximum of the longer.
+    /// Shorter side of images, and maximum of the longer side.
     sides: [usize; 2],
     set: &'static [&'static [&'static str]],
 }
@@ -240,7 +243,7 @@ impl Narrow {
         model.mask_head.deconv_channels = self.head;
         model.keypoint_head.channels.fill(self.head);
         if model.backbone.output != BodyOutput::Pyramid {
-            // Padded to the largest image, for any sides.
+            // Images are padded only to the largest image, which may have any size.
             config.input.size_divisor = 1;
         }
         [config.input.min_size, config.input.max_size] = self.sides;
@@ -261,7 +264,7 @@ const OF_TORCHVISION: &[&str] = &[
     "solver.warmup_steps=0",
 ];
 
-/// The later ones, which were trained with AdamW.
+/// The later recordings, which were trained with AdamW.
 const WITH_ADAMW: &[&str] = &[
     "model.backbone.blocks=[2, 2, 2, 1]",
     "model.rpn.post_nms_top_n_train=48",
@@ -291,7 +294,7 @@ const OF_DETECTRON2: &[&str] = &[
 /// Without a pyramid.
 const BARE: &[&str] = &["model.anchors.sizes=[16, 32, 64, 96, 128]"];
 
-/// From scratch, with a convolutional box head.
+/// Trained from scratch, with a convolutional box head.
 const FROM_SCRATCH: &[&str] = &["model.backbone.frozen_stages=0", "solver.weight_decay=0.0001"];
 
 const LOW_SCORES: &[&str] = &["model.detections.score_threshold=0.05"];

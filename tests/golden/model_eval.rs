@@ -1,5 +1,5 @@
-//! Detections of the recorded models, pasted masks and keypoints, also with weights after exporting
-//! and loading.
+//! Detections, pasted masks and keypoints of the recorded models, also with weights that were
+//! exported and loaded again.
 
 use engine::config::{BodyOutput, NormKind};
 use engine::weights::{Dialect, ExportForm};
@@ -17,7 +17,7 @@ fn model_eval_matches_golden() {
     trained().chain([&LSJ]).filter_map(Model::open).for_each(|model| compare(&model));
 }
 
-/// Frozen norms detect the same as trained ones.
+/// Detections with frozen norms equal those with trained norms.
 #[test]
 fn frozen_norm_model_eval_matches_golden() {
     for mut model in TORCHVISION.into_iter().filter_map(Model::open) {
@@ -30,7 +30,7 @@ fn frozen_norm_model_eval_matches_golden() {
     }
 }
 
-/// With the weights exported in each format and with each project's names.
+/// Detections with weights that were exported in each format and with the names of each project.
 #[test]
 fn exchanged_weights_eval_matches_golden() {
     for of in TORCHVISION {
@@ -73,7 +73,7 @@ fn compare(model: &Model) {
             let scores = case.f32(&key("scores")).data;
             let mut order: Vec<usize> = (0..n).collect();
             if of.dialect == Dialect::Benchmark {
-                // The reference lists class by class, onegraph best first.
+                // The reference lists detections class by class, onegraph by decreasing score.
                 order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
             }
             let labels: Vec<i32> = order.iter().map(|&d| labels[d]).collect();
@@ -100,7 +100,7 @@ fn compare(model: &Model) {
     });
 }
 
-/// A map of the backbone, and the class logits of each stage.
+/// Compares a map of the backbone, and the class logits of each cascade stage.
 fn maps(report: &mut Report, model: &Model, case: Case<'_>, e: &Loaded) {
     let [theirs, ours] = match model.config.model.backbone.output {
         BodyOutput::C4 => ["feature_res4", "C4"],
@@ -130,8 +130,9 @@ fn in_file(model: &Model, image: usize, boxes: &[f32]) -> Vec<f32> {
     boxes.iter().enumerate().map(|(k, v)| v * ratios[k % 2]).collect()
 }
 
-/// Boxes, and keypoints in the network's image and in the original one; torchvision records the
-/// logit of each separately, detectron2 its softmax share with it.
+/// Compares boxes, and keypoints in the network image and in the original image; torchvision
+/// records the logit of each keypoint in a separate tensor, detectron2 its softmax share with the
+/// keypoint.
 fn keypoints(
     report: &mut Report,
     model: &Model,
@@ -167,8 +168,8 @@ fn keypoints(
     }
 }
 
-/// Boxes, masks and run lengths in the pixels of the original image: our objects correspond to the
-/// rows `order` of the recorded ones.
+/// Compares boxes, masks and run lengths in pixels of the original image: our objects correspond to
+/// the rows `order` of the recording.
 fn masks(
     report: &mut Report,
     model: &Model,

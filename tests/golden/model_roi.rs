@@ -30,7 +30,7 @@ fn roi(of: &'static Recorded) {
         let got = &loaded.f32(targets)[..want.len()];
         let of_targets = if of.is_torchvision() { tolerance(case, targets) } else { 0.0 };
         report.close_within(case.name(), targets, got, &want, of_targets);
-        // The step computes only the channel of each row's class; detectron2 has none for the
+        // The step computes only the channel of each row's class; detectron2 has no channel for the
         // background.
         let (name, (stride, all)) = ("mask_logits", case.every("mask_logits"));
         let area = shape[1] * shape[2];
@@ -52,16 +52,16 @@ fn roi(of: &'static Recorded) {
     });
 }
 
-/// Three times the recorded error of the reference's own f32 run against its f64 run, at least the
-/// 2e-5 of the golden data's README: coordinates amplify rounding in the values sampled at them.
+/// Three times the recorded difference between the reference's f32 and f64 runs, and at least 2e-5
+/// (README of the golden data): values sampled at computed coordinates amplify rounding errors.
 fn tolerance(case: Case<'_>, tensor: &str) -> f64 {
     let stated = &case.attribute("err_f32_vs_f64")[tensor];
     let value = |i: usize| stated[i].as_f64().unwrap_or(0.0);
     (3.0 * value(0) / value(1).max(1e-30)).max(2e-5)
 }
 
-/// Compares RoIs and box heads, and returns the step with them: from recorded samples for
-/// detectron2, which lists the positives first, else from keys.
+/// Compares RoIs and box heads, and returns the step: with the recorded samples for detectron2,
+/// which lists positives first, otherwise with samples from the keys.
 fn step_of(report: &mut Report, model: &Model, case: Case<'_>) -> Option<Loaded> {
     if model.of.is_detectron2() {
         let loaded = model.recorded_step()?.run();
@@ -99,7 +99,7 @@ fn step_of(report: &mut Report, model: &Model, case: Case<'_>) -> Option<Loaded>
     Some(loaded)
 }
 
-/// Maps of positives, and the cell of each keypoint.
+/// Compares the heatmaps of positives, and the cell of each keypoint.
 fn keypoints(report: &mut Report, model: &Model, case: Case<'_>, e: &Loaded) {
     let is_torchvision = model.of.is_torchvision();
     let of_cells = if is_torchvision { "keypoint" } else { "heatmap" };
@@ -121,7 +121,7 @@ fn keypoints(report: &mut Report, model: &Model, case: Case<'_>, e: &Loaded) {
     }
     let (stride, all) = case.every("keypoint_logits");
     let (per_roi, cells) = (targets.shape[1], logits.len() / e.i32("keypoint_targets").len());
-    // Recorded with keypoints last.
+    // The recorded maps have the keypoint axis last.
     let got = (0..all.len()).map(|i| {
         let (roi, cell, k) =
             (i * stride / per_roi / cells, i * stride / per_roi % cells, i * stride % per_roi);
@@ -130,7 +130,7 @@ fn keypoints(report: &mut Report, model: &Model, case: Case<'_>, e: &Loaded) {
     report.close(case.name(), "keypoint_logits", &got.collect::<Vec<_>>(), &all);
 }
 
-/// A box head's outputs; in a further stage of a cascade, its RoIs too.
+/// Compares the outputs of a box head and, from the second stage of a cascade on, its RoIs.
 fn heads(report: &mut Report, model: &Model, case: Case<'_>, e: &Loaded, stage: Option<usize>) {
     let theirs = |what: &str| stage.map_or(what.into(), |stage| format!("{what}_stage{stage}"));
     let ours = |what: &str| of_stage(what, stage);
@@ -168,7 +168,7 @@ fn heads(report: &mut Report, model: &Model, case: Case<'_>, e: &Loaded, stage: 
     }
 }
 
-/// Our name of a stage's tensor.
+/// onegraph's name for a tensor of a cascade stage.
 pub(crate) fn of_stage(what: &str, stage: Option<usize>) -> String {
     match stage {
         None | Some(0) => what.to_string(),
@@ -176,14 +176,14 @@ pub(crate) fn of_stage(what: &str, stage: Option<usize>) -> String {
     }
 }
 
-/// Logits in detectron2's order.
+/// Logits in detectron2's order, with the background last.
 pub(crate) fn background_last(logits: &[f32], width: usize) -> Vec<f32> {
     let mut logits = logits.to_vec();
     logits.chunks_exact_mut(width).for_each(|row| row.rotate_left(1));
     logits
 }
 
-/// The classes and objects of all candidates, and the sampled ones, which detectron2 lists with
+/// Compares the classes and objects of all candidates and of the sampled ones; detectron2 lists
 /// positives first.
 fn candidates(report: &mut Report, model: &Model, case: Case<'_>) {
     let KeyedStep { free, given } = model.observed();
@@ -207,8 +207,8 @@ fn candidates(report: &mut Report, model: &Model, case: Case<'_>) {
     }
 }
 
-/// Compares the sampled boxes of an image with the first of `got`, which are in the candidates'
-/// order; returns the number of values.
+/// Compares the sampled boxes of an image with the first values of `got`, which are in candidate
+/// order; returns the number of compared values.
 pub(crate) fn sampled_boxes(
     report: &mut Report,
     case: Case<'_>,

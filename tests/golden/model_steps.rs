@@ -11,7 +11,8 @@ use crate::models::{Loaded, Model, norm};
 use crate::samples::{KeyedStep, sampled};
 use crate::support::{Case, Report, each_case};
 
-/// Our name of each detectron2 loss with another name; its cascade numbers all stages.
+/// onegraph's names for detectron2's losses, where the names differ; detectron2's cascade numbers
+/// all stages.
 const LOSSES: [(&str, &str); 9] = [
     ("loss_cls", "loss_classifier"),
     ("loss_cls_stage0", "loss_classifier"),
@@ -23,11 +24,11 @@ const LOSSES: [(&str, &str); 9] = [
     ("loss_rpn_cls", "loss_objectness"),
     ("loss_rpn_loc", "loss_rpn_box_reg"),
 ];
-/// Number of runs of detectron2's steps from weights that differ within rounding, the recorded ones
-/// first.
+/// Number of repetitions of detectron2's steps with weights that differ by rounding errors; the
+/// first uses the recorded weights.
 const NUDGES: u32 = 4;
 
-/// A loss of a step by the reference's name, times its weight, which detectron2's losses include.
+/// A loss by the reference's name, times its loss weight, since detectron2 records weighted losses.
 fn weighted(config: &Config, loaded: &Loaded, theirs: &str) -> [f32; 1] {
     let ours = LOSSES.iter().find(|(name, _)| *name == theirs).map_or(theirs, |(_, ours)| ours);
     let weights = serde_json::to_value(&config.loss_weights).expect("JSON");
@@ -41,7 +42,7 @@ fn model_inputs_and_losses_match_golden() {
     trained().for_each(inputs_losses);
 }
 
-/// The losses of the first step with recorded samples, then the recorded steps.
+/// Compares the losses of the first step with recorded samples, then the recorded steps.
 fn inputs_losses(of: &'static Recorded) {
     let Some(model) = Model::open(of) else { return };
     let Some(loaded) = model.recorded_step().map(Loaded::run) else { return };
@@ -58,9 +59,10 @@ fn inputs_losses(of: &'static Recorded) {
     report.finish();
 }
 
-/// The steps with the reference's optimizer, and the norms of the weights after them. Where a
-/// derivative is discontinuous within rounding, an update of detectron2's may be on the other side:
-/// its steps start from the recorded weights, or from weights within 2e-7 of each.
+/// Compares the steps with the reference's optimizer, and the norms of the weights after them. Near
+/// a discontinuity of a derivative, rounding can change an update: so detectron2's steps are tried
+/// from the recorded weights and from weights that differ by up to 2e-7, and one of these runs must
+/// agree.
 fn steps(report: &mut Report, model: &Model, case: Case<'_>) {
     let run = |seed: u32| {
         let mut keyed = model.keyed();
@@ -94,7 +96,7 @@ fn steps(report: &mut Report, model: &Model, case: Case<'_>) {
     }
 }
 
-/// A value in a step.
+/// A compared value of a step.
 struct Compared {
     what: String,
     got: f64,
@@ -102,9 +104,9 @@ struct Compared {
     tolerance: f64,
 }
 
-/// The losses before each step, and its rates. torchvision's may differ by three times the drift of
-/// the reference's own f32 from the third step on; detectron2's are compared as long as the
-/// reference's own f32 follows (README).
+/// The losses before each step, and the learning rates. From the third step on, torchvision's
+/// losses may differ by three times the drift of the reference's own f32 run; detectron2's losses
+/// are compared only for steps in which the reference's own f32 run follows its f64 run (README).
 fn follow(model: &Model, case: Case<'_>, keyed: &mut KeyedStep) -> Vec<Compared> {
     let (single, double) = (case.f64("losses_f32_f64").data, case.f64("losses_f64_f64").data);
     let columns = case.texts("columns");
@@ -193,7 +195,7 @@ fn detectron2_empty_batch_matches_golden() {
     });
 }
 
-/// The file of each model, loaded and exported, is bit-identical, except for unused tensors.
+/// Loading and exporting each model's file gives a bit-identical file, except for unused tensors.
 #[test]
 fn detectron2_weights_round_trip_matches_golden() {
     for of in [&FPN, &C4, &DC5, &CASCADE, &GN, &LSJ] {

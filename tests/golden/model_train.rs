@@ -1,4 +1,5 @@
-//! The first step of each recorded model up to its proposals, and its gradients.
+//! The first training step of each recorded model: all tensors up to the proposals, and the
+//! gradients.
 
 use kernels::isa::{GemmSettings, has_bf16};
 use kernels::losses::sigmoid;
@@ -10,11 +11,11 @@ use crate::support::{Case, Report, cases_of};
 
 /// README of the golden data.
 const TOLERANCE: f64 = 2e-5;
-/// README of the golden data: every norm agrees to this relative error.
+/// Relative tolerance of gradient norms, from the README of the golden data.
 pub(crate) const GRAD_NORM_TOLERANCE: f64 = 1e-4;
-/// Consecutive bf16 GEMMs, relative to the largest value.
+/// Tolerance after consecutive bf16 GEMMs, relative to the largest value.
 const BF16_TOLERANCE: f64 = 2e-2;
-/// Change of the losses along a gradient.
+/// Step of the finite difference of the losses along the gradient.
 const STEP: f64 = 5e-3;
 
 #[test]
@@ -22,7 +23,7 @@ fn model_features_match_golden() {
     trained().for_each(|of| features(of, TOLERANCE, |model| model.observed().given));
 }
 
-/// The same with bf16 GEMMs, whose operands have 8-bit significands.
+/// Compares features with bf16 GEMMs, whose operands have 8-bit significands.
 #[test]
 fn bf16_model_features_match_golden() {
     if !has_bf16() {
@@ -64,7 +65,7 @@ fn features(of: &'static Recorded, tolerance: f64, run: impl Fn(&Model) -> Loade
     });
 }
 
-/// The bytes of each resized and flipped image, which equal the batch plus the mean.
+/// Compares the bytes of each resized and flipped image with the batch plus the mean.
 fn network_images(report: &mut Report, model: &Model, batch: &[f32]) {
     let highest = model.network.iter().map(|size| size.0).max().expect("an image");
     let height = highest.next_multiple_of(model.config.input.size_divisor);
@@ -79,7 +80,7 @@ fn network_images(report: &mut Report, model: &Model, batch: &[f32]) {
     }
 }
 
-/// Compares a tensor that was recorded completely, or every n-th value of it.
+/// Compares a tensor with all or every n-th of its values recorded.
 pub(crate) fn thinned(
     report: &mut Report,
     case: Case<'_>,
@@ -97,7 +98,7 @@ fn model_rpn_matches_golden() {
     trained().for_each(rpn);
 }
 
-/// Maps, anchors, labels, samples and proposals.
+/// Compares maps, anchors, labels, samples and proposals.
 fn rpn(of: &'static Recorded) {
     let Some(model) = Model::open(of) else { return };
     cases_of(&of.family("rpn"), "rpn", TOLERANCE, |report, case| {
@@ -151,7 +152,7 @@ fn model_gradients_match_golden() {
     trained().for_each(grads);
 }
 
-/// The first step with the recorded samples: every gradient.
+/// Compares every gradient of the first step, with the recorded samples.
 fn grads(of: &'static Recorded) {
     let (Some(model), Some(golden)) = (Model::open(of), of.open("grads")) else { return };
     let Some(loaded) = model.recorded_step().map(Loaded::run) else { return };
@@ -170,16 +171,16 @@ fn grads(of: &'static Recorded) {
     report.finish();
 }
 
-/// True for a gradient that is 0 up to rounding: a softmax is invariant to a constant added to all
-/// of its cells.
+/// True for a gradient that is 0 up to rounding: that of a constant added to all inputs of a
+/// softmax.
 pub(crate) fn is_zero(name: &str, gradient: &[f32]) -> bool {
     let is_blind = name.ends_with("score_lowres.bias");
     assert!(!is_blind || norm(gradient) < 1e-6, "{name}: {gradient:?}");
     is_blind
 }
 
-/// The norm and the recorded values of a parameter's gradient, in the reference's layout;
-/// tolerances of the norm and of the values.
+/// Compares the norm and the recorded values of a parameter's gradient in the reference's layout;
+/// the tolerances are for the norm and for the values.
 pub(crate) fn recorded_gradient(
     report: &mut Report,
     case: Case<'_>,
@@ -191,8 +192,8 @@ pub(crate) fn recorded_gradient(
     thinned(report, case, name, got, of_values);
 }
 
-/// A model with an additional convolution in the RPN; only the last two are computed from patches:
-/// the losses change along a gradient by its square.
+/// In a model with an additional RPN convolution, where only the last two are computed from
+/// patches, the losses change along the gradient by its squared norm times the step.
 #[test]
 fn extra_rpn_conv_gradients_match_finite_differences() {
     let Some(model) = Model::open(&V2) else { return };

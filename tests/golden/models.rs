@@ -36,9 +36,9 @@ pub(crate) struct Model {
     pub(crate) of: &'static Recorded,
     pub(crate) config: Config,
     pub(crate) inputs: Family,
-    /// Under torchvision's names.
+    /// The weights under torchvision's names.
     tensors: BTreeMap<String, Values>,
-    /// The reference's name of each parameter that has another in torchvision.
+    /// The reference's name of each parameter whose name differs from torchvision's.
     names: BTreeMap<String, String>,
     /// Foreground classes.
     pub(crate) classes: usize,
@@ -60,7 +60,7 @@ pub(crate) struct Loaded {
     pub(crate) state: StateSet,
     pub(crate) params: Vec<Param>,
     pub(crate) losses: Vec<&'static str>,
-    /// The source of the program's images.
+    /// The preprocessing with which the program reads images.
     preprocess: Preprocess,
 }
 
@@ -74,7 +74,7 @@ impl Loaded {
         self.executor.i32(name).unwrap_or_else(|e| panic!("{e}"))
     }
 
-    /// The same, with this kind of GEMMs.
+    /// Replaces the GEMM settings.
     pub(crate) fn taking(self, products: GemmSettings) -> Self {
         Self { executor: self.executor.taking(products), ..self }
     }
@@ -102,7 +102,7 @@ struct Objects {
 }
 
 impl Model {
-    /// Opens weights and inputs; nothing, and a `SKIPPED` line, if they are missing.
+    /// Opens weights and inputs; prints a `SKIPPED` line and returns `None` if they are missing.
     pub(crate) fn open(of: &'static Recorded) -> Option<Self> {
         let (weights, inputs) = (of.open("weights")?, of.open("inputs_losses")?);
         let names = match of.dialect {
@@ -135,7 +135,7 @@ impl Model {
         Some(Self { of, config, inputs, tensors, names, classes, images, network, flips, emptied })
     }
 
-    /// The same model with weights that were exported and loaded from that file.
+    /// The model with weights that were exported to a file and loaded from it.
     pub(crate) fn through(mut self, form: ExportForm, dialect: Dialect) -> Self {
         let Loaded { params, state, .. } = self.detection();
         let bytes = export_weights(&params, &state, None, form, dialect).expect("an export");
@@ -147,7 +147,7 @@ impl Model {
         self
     }
 
-    /// The same model, whose RPN has its last convolution twice.
+    /// The model with the last convolution of its RPN repeated.
     pub(crate) fn with_another_rpn_conv(mut self) -> Self {
         let last = self.config.model.rpn.convs - 1;
         for what in ["weight", "bias"] {
@@ -167,7 +167,8 @@ impl Model {
         self.config.model.kind.has_keypoints()
     }
 
-    /// The stages of a cascade, as in names of the golden data; a plain model has no stage.
+    /// The stages of a cascade, as in tensor names of the golden data; a model without cascade
+    /// returns `None` as its only stage.
     pub(crate) fn stages(&self) -> Vec<Option<usize>> {
         match self.config.model.cascade.fg_iou.len() {
             0 => vec![None],
@@ -175,12 +176,12 @@ impl Model {
         }
     }
 
-    /// The label for a detectron2 class, whose last one is the background.
+    /// onegraph's label for a detectron2 class; detectron2's last class is the background.
     pub(crate) fn label(&self, class: i32) -> i32 {
         if class as usize == self.classes { 0 } else { class + 1 }
     }
 
-    /// The parameters as in the reference, or the values that replace them in `state`.
+    /// The parameters under the reference's names and in its layout, with the values in `state`.
     pub(crate) fn exported(&self, loaded: &Loaded, state: &StateSet) -> BTreeMap<String, Vec<f32>> {
         let dialect =
             if self.of.is_detectron2() { Dialect::Detectron2 } else { Dialect::Torchvision };
@@ -233,20 +234,19 @@ impl Model {
         loaded
     }
 
-    /// The step with samples from the golden data's keys.
+    /// The step with samples that are chosen by the keys of the golden data.
     pub(crate) fn keyed(&self) -> KeyedStep {
         KeyedStep { free: self.training(&[]), given: self.training(&SAMPLES) }
     }
 
-    /// The same after the first step.
+    /// The step of [`Self::keyed`] after its first run.
     pub(crate) fn observed(&self) -> KeyedStep {
         let mut step = self.keyed();
         step.run(&self.config);
         step
     }
 
-    /// The first step with the recorded anchors and RoIs instead of the samplers' choice, before it
-    /// runs.
+    /// The first step, not yet run, with the recorded anchors and RoIs as its samples.
     pub(crate) fn recorded_step(&self) -> Option<Loaded> {
         let (rpn, roi) = (self.of.open("rpn")?, self.of.open("roi")?);
         let (rpn, roi) = (rpn.case("rpn"), roi.case("roi"));
@@ -282,8 +282,8 @@ impl Model {
         Some(loaded)
     }
 
-    /// A program with its weights and images, its intermediate tensors readable; `given` are
-    /// inputs.
+    /// A program with weights and images, whose intermediate tensors are readable; the tensors in
+    /// `given` are inputs.
     fn load(&self, given: &[&str], build: Build, flips: &[i32]) -> Loaded {
         let divisor = self.config.input.size_divisor;
         let largest = |f: fn(&(usize, usize)) -> usize| {
@@ -357,7 +357,7 @@ impl Model {
         of
     }
 
-    /// The keypoints of an image as the network sees them, which detectron2 also records.
+    /// The keypoints of an image in network pixels, which detectron2 also records.
     fn keypoints(&self, image: usize) -> Vec<f32> {
         let case = self.inputs.case("inputs");
         let view = self.view(image, self.flips[image]);
@@ -366,7 +366,7 @@ impl Model {
             true => ("keypoints", (0..per_object).collect()),
             false => ("raw_keypoints", usizes(case.attribute("keypoint_flip_indices"))),
         };
-        // detectron2's reader has already added half a pixel to the recorded ones.
+        // The recorded keypoints already include the half pixel that detectron2's reader adds.
         let raw = case.f32(&format!("{name}{image}")).data;
         let raw = raw.as_chunks::<3>().0.chunks_exact(per_object);
         let seen = raw.flat_map(|object| seen_keypoints(object, &partners, &view, 0.0));
@@ -415,7 +415,7 @@ impl Model {
     }
 }
 
-/// A step with small images on the CPU, its intermediate tensors readable.
+/// The specification of a step with small images on the CPU, with readable intermediate tensors.
 pub(crate) fn spec(
     config: &Config,
     num_classes: usize,
@@ -434,7 +434,7 @@ pub(crate) fn spec(
     }
 }
 
-/// A program with weights under torchvision's names, which are all of its parameters.
+/// A program with weights given under torchvision's names, which must be exactly its parameters.
 pub(crate) fn ready(
     config: &Config,
     program: Program,

@@ -1,6 +1,6 @@
 //! Golden family `nms`: suppression over all boxes and within classes.
 //!
-//! `keep_coordinate_trick` is not compared: ours is the per-class rule, without shifted boxes.
+//! `keep_coordinate_trick` is not compared: onegraph suppresses per class, without shifted boxes.
 
 use kernels::Role;
 use kernels::boxes::{as_boxes, batched_nms, nms, sort_by_score};
@@ -9,7 +9,7 @@ use kernels::ops::nms_proposals::{NmsProposals, ProposalScope};
 use crate::convert::{Ran, floats, index};
 use crate::support::{Case, Report, each_case};
 
-/// Only indices: equal or not.
+/// Indices must be equal.
 const TOLERANCE: f64 = 0.0;
 
 #[test]
@@ -32,7 +32,7 @@ fn nms_matches_golden() {
     });
 }
 
-/// The op does the same for the proposals of an image, with levels in place of classes.
+/// Compares the op for the proposals of an image, which suppresses per level instead of per class.
 fn proposals(
     report: &mut Report,
     case: Case<'_>,
@@ -40,7 +40,7 @@ fn proposals(
     levels: Vec<i32>,
     threshold: f32,
 ) {
-    // Its scores are probabilities: a negative one marks an unused row.
+    // The op's scores are probabilities: a negative score marks an unused row.
     if scores.iter().any(|&score| score < 0.0) {
         return;
     }

@@ -1,5 +1,5 @@
-//! ONNX files of narrow golden models in onnxruntime, compared with the command's own detections on
-//! real images by `tests/interchange/onnx_agreement.py`.
+//! ONNX files of narrow golden models: `tests/interchange/onnx_agreement.py` compares onnxruntime's
+//! detections on real images with those of `onegraph`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +10,7 @@ use crate::model_configs::Recorded;
 use crate::models::Model;
 use crate::support::{data_dir, skipped};
 
-/// The Python with onnxruntime installed by `.ci/run`.
+/// The Python interpreter for which `.ci/run` has installed onnxruntime.
 fn python() -> Option<PathBuf> {
     let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/onnx/bin/python");
     let found = python.is_file().then_some(python);
@@ -20,7 +20,7 @@ fn python() -> Option<PathBuf> {
     found
 }
 
-/// Compares a model's ONNX file with the model's own detections.
+/// Compares the detections of a model's ONNX file with those of the model itself.
 pub(crate) fn agrees(of: &'static Recorded) {
     let Some(recorded) = Model::open(of) else { return };
     let model = recorded.detection();

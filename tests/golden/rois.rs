@@ -11,7 +11,7 @@ use crate::convert::{Ran, count, flag, floats, host, index, numbered, repeated, 
 use crate::formulas::pool_by_level;
 use crate::support::{Case, Report, each_case};
 
-/// README of the golden data; PyTorch's own f32 differs by 3.5e-6.
+/// From the README of the golden data; PyTorch's own f32 error is 3.5e-6.
 const TOLERANCE: f64 = 2e-5;
 
 #[test]
@@ -50,7 +50,8 @@ pub(crate) fn pool_one_level(report: &mut Report, case: Case<'_>, grad_tolerance
     report.compare_within(case, "dx", &dx, grad_tolerance);
 }
 
-/// torchvision's mask targets, through the op used in training, with objects given as runs.
+/// Compares torchvision's mask targets with the op used in training, to which objects are given as
+/// runs.
 fn project_masks(report: &mut Report, case: Case<'_>) {
     let masks = case.u8("gt_masks");
     let (objects, height, width) = (masks.shape[0], masks.shape[1], masks.shape[2]);
@@ -98,7 +99,7 @@ fn roi_levels_match_golden() {
 }
 
 fn level_op(case: Case<'_>) -> RoiLevels {
-    // MultiScaleRoIAlign's default, which is not in its cases.
+    // The cases of MultiScaleRoIAlign do not contain its default.
     let stated = case.attributes().get("canonical_level").is_some();
     let canonical_level = if stated { case.usize("canonical_level") as i32 } else { 4 };
     RoiLevels {

@@ -1,5 +1,5 @@
-//! Replaces the random samples of a training step: by recorded ones, or by those from the golden
-//! data's keys.
+//! Replaces the random samples of a training step by recorded samples, or by samples chosen by the
+//! keys of the golden data.
 
 use engine::config::Config;
 use graph::CpuExecutor;
@@ -9,21 +9,21 @@ use kernels::isa::GemmSettings;
 use crate::models::Loaded;
 use crate::support::Case;
 
-/// A step whose samples are those with the smallest keys of the golden data.
+/// A step that samples the candidates with the smallest keys, as in the golden data.
 pub(crate) struct KeyedStep {
-    /// The step up to the tensors that it samples from.
+    /// The step with free sampling, run to get the tensors from which it samples.
     pub(crate) free: Loaded,
     /// The step with given samples.
     pub(crate) given: Loaded,
 }
 
 impl KeyedStep {
-    /// The same, with this kind of GEMMs.
+    /// Replaces the GEMM settings.
     pub(crate) fn taking(self, products: GemmSettings) -> Self {
         Self { free: self.free.taking(products), given: self.given.taking(products) }
     }
 
-    /// Runs one step; both are left with its state.
+    /// Runs one step; afterwards both programs have the state after the step.
     pub(crate) fn run(&mut self, config: &Config) {
         let Self { free, given } = self;
         free.state.clone_from(&given.state);
@@ -33,7 +33,8 @@ impl KeyedStep {
     }
 }
 
-/// Samples from a step's tensors by `(index * 2654435761) mod 2^32` of each candidate's index.
+/// Chooses samples from a step's tensors by the key `(index * 2654435761) mod 2^32` of each
+/// candidate.
 fn draw(config: &Config, from: &Loaded, to: &mut CpuExecutor) {
     let key = |place: usize| (place as u32).wrapping_mul(2_654_435_761);
     let i32 = |name: &str| from.i32(name);
@@ -70,7 +71,7 @@ pub(crate) fn sampled(case: Case<'_>, what: &str, image: usize) -> Vec<i32> {
     [of("pos"), of("neg")].concat()
 }
 
-/// The sampled anchors of an image with space for `batch`.
+/// Writes the sampled anchors of an image, which has space for `batch`.
 pub(crate) fn write_anchors(e: &mut CpuExecutor, image: usize, batch: usize, mut idx: Vec<i32>) {
     idx.resize(batch, -1);
     row(e, "rpn_sample_idx", image, batch, &idx);
@@ -128,7 +129,8 @@ impl List {
     }
 }
 
-/// Writes the start of row `i` of an input whose rows have `len` elements; the rest of it is 0.
+/// Writes the first elements of row `i` of an input with rows of `len` elements; the rest of the
+/// row becomes 0.
 pub(crate) fn row<T: bytemuck::Pod>(
     executor: &mut CpuExecutor,
     name: &str,

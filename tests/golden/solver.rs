@@ -19,7 +19,8 @@ use crate::formulas::{control_step, controls};
 use crate::model_configs::{number, usizes};
 use crate::support::{Case, Report, cases_of, each_case};
 
-/// Five steps in f32 against f64: 1.6e-7 measured, with margin for other rates and decays.
+/// Difference between f32 and f64 after five steps: 1.6e-7 measured, with margin for different
+/// rates and decays.
 const SGD_TOLERANCE: f64 = 1e-6;
 /// README of the golden data.
 const LR_TOLERANCE: f64 = 1e-12;
@@ -56,7 +57,7 @@ fn momentum(case: Case<'_>, nesterov: bool) -> Momentum {
     Momentum { factor: case.float("momentum") as f32, nesterov }
 }
 
-/// An update without parameters.
+/// An update op for an empty list of parameters.
 fn op(rule: impl Rule + 'static, momentum: Momentum) -> ParameterUpdate {
     let rule = Arc::new(rule);
     ParameterUpdate { rule, momentum, groups: vec![], stats: false, average: None }
@@ -77,8 +78,8 @@ fn novograd_rule(case: Case<'_>) -> Novograd {
     }
 }
 
-/// Updates these tensors, all of which adapt, with given gradients and norms: a rate for each step,
-/// followed by 0 if the step is skipped. Returns the state after the last one.
+/// Updates tensors, all with adaptive rates, with given gradients and norms; each step has a rate
+/// and a flag, which is 0 if the step is skipped. Returns the state after the last step.
 fn updates(
     report: &mut Report,
     case: Case<'_>,
@@ -119,13 +120,13 @@ fn updates(
     state
 }
 
-/// Worst error of torch's own versions in f32: 5.2e-7 (tv_README).
+/// The largest error of torch's own f32 results is 5.2e-7 (tv_README).
 const ADAMW_TOLERANCE: f64 = 1e-6;
-/// Worst error of torch's own versions in f32: 3e-7 (tv_README).
+/// The largest error of torch's own f32 results is 3e-7 (tv_README).
 const EMA_TOLERANCE: f64 = 1e-6;
 
-/// torch.optim's AdamW: groups with their own rates, schedules, and steps skipped because of
-/// non-finite gradients, which the rule does not count.
+/// torch.optim's AdamW with a rate per group, schedules, and steps that are skipped because of
+/// non-finite gradients; skipped steps do not count for bias correction.
 #[test]
 fn torchvision_adamw_matches_golden() {
     cases_of("tv_optim", "adamw_", ADAMW_TOLERANCE, |report, case| {
@@ -134,7 +135,7 @@ fn torchvision_adamw_matches_golden() {
     });
 }
 
-/// One group of parameters as a separate rule: our op's groups share betas and eps.
+/// Compares one parameter group with a separate op, since the groups of an op share betas and eps.
 fn adamw_group(report: &mut Report, case: Case<'_>, group: usize) {
     let attributes = case.attributes();
     let own = &attributes["groups"][group];
@@ -155,14 +156,15 @@ fn adamw_group(report: &mut Report, case: Case<'_>, group: usize) {
     }
 }
 
-/// Averages like torch's `AveragedModel`, whose first update copies, and ultralytics' `ModelEMA`,
-/// which starts with a copy. The weights of each step are given: SGD with a rate of 0 keeps them.
+/// Weight averages like torch's `AveragedModel`, whose first update copies, and ultralytics'
+/// `ModelEMA`, which starts with a copy. The weights of each step are given; SGD with a rate of 0
+/// does not change them.
 #[test]
 fn torchvision_ema_matches_golden() {
     cases_of("tv_optim", "ema_", EMA_TOLERANCE, |report, case| {
         let is_torch = case.name().starts_with("ema_torch_");
         let names = case.attributes()["names"].as_array().expect("a list").iter();
-        // Without `use_buffers` torch copies statistics, which are not parameters.
+        // Without `use_buffers`, torch copies running statistics, since they are not parameters.
         let names = names.map(|name| name.as_str().expect("a name"));
         let names: Vec<&str> = names.filter(|name| !name.contains("running")).collect();
         let read = |what: &str| -> Vec<HostTensor> {
@@ -216,7 +218,8 @@ fn lr_schedules_match_golden() {
         let want: Vec<f32> = want.iter().map(|&lr| lr as f32).collect();
         let op = control_step(&schedule);
         let got: Vec<f32> = controls(&op).map(|control| control.lr).take(want.len()).collect();
-        // One unit in the last place: 1e-12 may cross a rounding boundary of f32.
+        // Allow one unit in the last place, since a difference of 1e-12 may change the rounding to
+        // f32.
         for (step, (got, want)) in got.iter().zip(&want).enumerate() {
             let near = (got - want).abs() <= f32::EPSILON * want.abs();
             assert!(near, "golden lr_schedules: {}: step {step}: {got}, not {want}", case.name());

@@ -1,4 +1,4 @@
-//! Reads golden families and reports our errors.
+//! Reads golden families and reports the errors of onegraph's results.
 //!
 //! ```text
 //! each_case("conv2d", 2e-5, |report, case| {
@@ -60,7 +60,8 @@ pub(crate) fn skipped(why: &str) {
     writeln!(std::io::stderr(), "SKIPPED: {why}").expect("stderr takes a line");
 }
 
-/// The path of a file or folder that a test needs, or `None` and a `SKIPPED` line.
+/// The path of a file or folder that a test needs; if it is missing, prints a `SKIPPED` line and
+/// returns `None`.
 pub(crate) fn need(path: PathBuf) -> Option<PathBuf> {
     if path.exists() {
         return Some(path);
@@ -166,19 +167,19 @@ impl<'a> Case<'a> {
         value.as_f64().unwrap_or_else(|| panic!("{}: {name} is {value}", self.name))
     }
 
-    /// The cases of its family.
+    /// All cases of the case's family.
     pub(crate) fn siblings(&self) -> impl Iterator<Item = Case<'a>> {
         self.family.cases()
     }
 
-    /// The names of its tensors.
+    /// The names of the case's tensors.
     pub(crate) fn tensors(self) -> impl Iterator<Item = String> {
         let own =
             move |key: String| key.strip_prefix(self.name)?.strip_prefix('/').map(str::to_owned);
         self.family.keys().into_iter().filter_map(own)
     }
 
-    /// The stride of the recorded values of a tensor, and these values.
+    /// The recorded values of a tensor, and their stride: 1 if all values were recorded.
     pub(crate) fn every(self, name: &str) -> (usize, Vec<f32>) {
         let stride = |key: &str| match key.strip_suffix(name)?.strip_suffix('/') {
             None => (key == name).then_some(1),
@@ -189,7 +190,7 @@ impl<'a> Case<'a> {
         found.unwrap_or_else(|| panic!("{}: no {name}", self.name))
     }
 
-    /// True if the case has this tensor or a part of it.
+    /// True if the case contains this tensor, completely or in part.
     pub(crate) fn has_some(self, name: &str) -> bool {
         self.tensors().any(|key| key == name || key.ends_with(&format!("/{name}")))
     }
@@ -227,12 +228,12 @@ impl Tensor<i32> {
     }
 }
 
-/// Compares each case of a family; nothing, with a message, if it is missing.
+/// Compares each case of a family; prints a message and returns if the family is missing.
 pub(crate) fn each_case(family: &str, tolerance: f64, compare: impl FnMut(&mut Report, Case<'_>)) {
     cases_of(family, "", tolerance, compare);
 }
 
-/// The same for only the cases with this name prefix.
+/// Like [`each_case`], for cases with this name prefix only.
 pub(crate) fn cases_of(
     family: &str,
     start: &str,
@@ -293,7 +294,7 @@ impl Report {
         let scale = if largest > 0.0 { largest } else { 1.0 };
         for (i, (&got, &want)) in got.iter().zip(want).enumerate() {
             let (got, want): (f64, f64) = (got.into(), want.into());
-            // Equal infinities are equal; their difference is NaN.
+            // Compare first: the difference of two equal infinities is NaN.
             let error = if got == want { 0.0 } else { (got - want).abs() / scale };
             assert!(
                 error <= tolerance,
@@ -348,12 +349,12 @@ impl Report {
         self.cases += 1;
     }
 
-    /// Counts a case of a feature that is not implemented, for the family's line.
+    /// Counts a case of a feature that is not implemented, for the summary line of the family.
     pub(crate) fn not_due(&mut self) {
         self.not_due += 1;
     }
 
-    /// Prints the family's line. Fails for a family without cases.
+    /// Prints the summary line of the family. Fails if the family has no cases.
     pub(crate) fn finish(self) {
         let Report { family, tolerance, cases, not_due, worst } = self;
         assert!(cases > 0, "golden {family}: the file holds no case");

@@ -1,5 +1,5 @@
 //! Golden families `d2_data` and `tv_transforms`: resizes, crops, flips, rotations by multiples of
-//! 90 degrees and large-scale jitter of both libraries, each as one view.
+//! 90 degrees and large-scale jitter of both libraries, each expressed as one view.
 
 use dali::store::Segmentation;
 use engine::view::extent;
@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::convert::{self, Ran, count, floats, index, plain_preprocess};
 use crate::support::{Case, Report, each_case};
 
-/// Corners of boxes: f32 here, f64 there.
+/// Tolerance of box corners, which are f32 in onegraph but f64 in the recording.
 const TOLERANCE: f64 = 1e-5;
 
 pub(crate) fn d2_data() {
@@ -39,13 +39,13 @@ fn plain(size: [i32; 2]) -> View {
     View::whole(size, size)
 }
 
-/// A detectron2 transform applied after those already in the view.
+/// Appends a detectron2 transform to those in the view.
 fn apply(view: &mut View, transform: &Value) {
     let number = |name: &str| transform[name].as_i64().expect("a number") as i32;
     let cut = |axis: &mut Axis, first: i32, most: i32| {
         let length = most.min(axis.resized - first);
         if axis.resized == axis.source {
-            // Nothing is resized: the window is the crop.
+            // Without resizing, the window is the crop.
             *axis = Axis { start: first, window: length, resized: length, ..*axis };
         } else {
             axis.offset = first;
@@ -89,8 +89,8 @@ fn torchvision_transforms_match_golden() {
             "hflip" => view.x.mirrored = 1,
             "vflip" => view.y.mirrored = 1,
             "rot90" => view.turn(number("k") as u32),
-            // Resizes are in `resize_transform`; a box whose centre is outside is dropped in
-            // `iou_crop`.
+            // The family `resize_transform` covers resizes; `iou_crop` covers boxes that are
+            // dropped because their centre is outside.
             _ => return None,
         }
         let (image, made) = ("image_u8_hwc", "out_image_u8_hwc");
@@ -122,14 +122,14 @@ fn row(view: &View) -> HostTensor {
     index(&[1, View::LEN], view.row().to_vec())
 }
 
-/// Columns to the left of a flipped image: both libraries flip the padding too, which here stays at
-/// the right.
+/// Number of padding columns to the left of a flipped image: both libraries flip the padding as
+/// well, but in onegraph it stays on the right.
 fn shift(case: Case<'_>, files: &Files) -> usize {
     let columns = case.u8(files.made).shape[1];
     if files.view.x.mirrored == 0 { 0 } else { columns - files.view.network()[1] as usize }
 }
 
-/// Every byte, with Pillow's filter.
+/// Compares every byte of images resized with Pillow's filter.
 fn pixels(report: &mut Report, case: Case<'_>, files: &Files) {
     let (image, made) = (case.u8(files.image), case.u8(files.made));
     let [height, width] = files.view.network().map(|side| side as usize);
@@ -145,13 +145,13 @@ fn pixels(report: &mut Report, case: Case<'_>, files: &Files) {
     report.exact(case.name(), files.made, got.f32(0), &want);
 }
 
-/// Boxes, clipped to the image.
+/// Compares boxes, clipped to the image.
 fn boxes(report: &mut Report, case: Case<'_>, files: &Files) {
     let (before, after) = (case.f32(files.boxes), case.f32(files.moved));
     moved(report, case, files, &before.data, (files.moved, &after.data));
 }
 
-/// Boxes of polygons cropped to the image, for objects that are in it.
+/// Compares the boxes of polygons cropped to the image, for objects that are inside it.
 fn boxes_of_masks(report: &mut Report, case: Case<'_>, files: &Files) {
     let (values, after) = (case.f32("in_poly_xy").data, case.f32("poly_boxes_out").data);
     let [rings, objects] =

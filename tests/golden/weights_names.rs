@@ -1,7 +1,7 @@
-//! `mlperf_name_map.json`: the torchvision tensor for each of maskrcnn-benchmark's.
+//! `mlperf_name_map.json`: the torchvision name of each maskrcnn-benchmark tensor.
 //! `d2_c2_names.json`: the parameter for each blob of Caffe2's ResNet-50, from detectron2's own
-//! converter; `d2_state_dict_names.json` and `tv_state_dicts.json`: the tensors of its models and
-//! torchvision's.
+//! converter; `d2_state_dict_names.json` and `tv_state_dicts.json`: the tensors of detectron2's and
+//! torchvision's models.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,8 @@ use crate::model_configs::usizes;
 use crate::models::spec;
 use crate::support::golden_json;
 
-/// Each blob is loaded under the same name as the parameter that detectron2's converter maps it to.
+/// Each blob is loaded under the same name as the parameter to which detectron2's converter maps
+/// it.
 pub(crate) fn run() {
     let Some(tables) = golden_json("d2_c2_names.json") else { return };
     let unused = tables["imagenet_unused_in_mask_rcnn_R_50_FPN_3x"].as_array().expect("a list");
@@ -32,7 +33,7 @@ pub(crate) fn run() {
     }
 }
 
-/// Each name in maskrcnn-benchmark's model maps to its tensor in torchvision's.
+/// Each tensor name of maskrcnn-benchmark's model is mapped to the correct torchvision name.
 pub(crate) fn benchmark() {
     let Some(table) = golden_json("mlperf_name_map.json") else { return };
     let names = table["map"].as_object().expect("an object").iter();
@@ -43,7 +44,8 @@ pub(crate) fn benchmark() {
     assert_eq!(theirs, ours);
 }
 
-/// A file with these names, whose i-th tensor is the number i, under our names.
+/// Reads a file with tensors of these names; the i-th tensor contains the number i; returns them
+/// under onegraph's names.
 fn read(names: &[&str], dialect: Dialect) -> BTreeMap<String, Values> {
     let numbers: Vec<[u8; 4]> =
         (1u16..).map(|i| f32::from(i).to_le_bytes()).take(names.len()).collect();
@@ -57,7 +59,7 @@ fn read(names: &[&str], dialect: Dialect) -> BTreeMap<String, Values> {
     read.tensors(1e-5)
 }
 
-/// A recorded model: its file, its name there, the preset, and overrides.
+/// A recorded model: its file, its name in the file, the preset, and config overrides.
 struct Recorded {
     file: &'static str,
     model: &'static str,
@@ -105,9 +107,9 @@ const fn torchvision(model: &'static str, preset: &'static str) -> Recorded {
 }
 
 /// `d2_state_dict_names.json` and `tv_state_dicts.json`: every tensor of a model has the same name
-/// and shape as in a model exported with the preset, except for the counters of batch norms, which
-/// neither project needs; and the same number is trained, except for scales and shifts of batch
-/// norms.
+/// and shape as in the model exported with the preset, except for the counters of batch norms,
+/// which no project needs. The number of trained parameters is also equal, except for scales and
+/// shifts of batch norms.
 pub(crate) fn state_dicts() {
     for recorded in &RECORDED {
         let Some(tables) = golden_json(recorded.file) else { return };
@@ -139,7 +141,7 @@ pub(crate) fn state_dicts() {
     }
 }
 
-/// Backbones of torchvision's classifiers, and presets with them.
+/// torchvision's classifiers, and presets that use them as backbones.
 const BODIES: [(&str, &str); 6] = [
     ("resnet18", "torchvision_r18"),
     ("resnet34", "torchvision_r34"),
@@ -149,8 +151,8 @@ const BODIES: [(&str, &str); 6] = [
     ("convnext_tiny", "convnext_tiny"),
 ];
 
-/// `tv_state_dicts.json`: the backbone of a preset has each tensor of a classifier, except for its
-/// last layers and the counters.
+/// `tv_state_dicts.json`: the backbone of a preset has each tensor of the classifier, except for
+/// the classifier's last layers and the counters of batch norms.
 #[test]
 fn classifier_weights_match_golden() {
     let Some(tables) = golden_json("tv_state_dicts.json") else { return };
@@ -169,8 +171,8 @@ fn classifier_weights_match_golden() {
     }
 }
 
-/// Names and shapes that a model exports, with the same number of classes and keypoints as another,
-/// and the number of its trained parameters.
+/// Names and shapes of the tensors that a model exports, with the numbers of classes and keypoints
+/// of the recorded model, and the number of trained parameters.
 fn shapes(
     recorded: &Recorded,
     dialect: Dialect,

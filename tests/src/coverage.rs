@@ -1,9 +1,9 @@
-//! Lists the instructions in the PTX of a training step that no op case and no step check executes,
-//! on the emulated driver.
+//! Lists the PTX instructions of a training step's kernels that neither the op cases nor the step
+//! checks execute on the emulated driver.
 //!
-//! It must be next to `onegraph` and `gpu-checks`, and runs them. `--driver` is a folder with the
-//! emulated driver's libraries under NVIDIA's names; after `--` are the arguments of `inspect plan`
-//! for a step.
+//! This binary runs `onegraph` and `gpu-checks`, which must be in the same folder. `--driver` is a
+//! folder with the emulated driver's libraries under NVIDIA's names; the arguments after `--` are
+//! those of `inspect plan` for a step.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -13,11 +13,11 @@ use std::process::{Command, ExitCode, Stdio};
 
 use clap::Parser;
 
-/// The checks that are run, and their GPU: with one multiprocessor small GEMMs use large tiles.
+/// The checks to run, and their GPU; on a GPU with one SM, small GEMMs use large tiles.
 const RUNS: [(&str, &str); 3] = [("ops", "A100"), ("ops", "A100:1"), ("step", "A100")];
-/// The kernels around a step, which are not in any plan.
+/// The kernels at the start and end of a step, which are not part of a plan.
 const ENDS: [&str; 2] = ["take_inputs", "finish_step"];
-/// A step with kernels with large tiles and small ones.
+/// A step whose kernels have large and small tiles.
 const STEP: [&str; 7] =
     ["torchvision_r50", "--set", "train.batch_size=2", "--height", "320", "--width", "512"];
 
@@ -31,7 +31,7 @@ struct Args {
     step: Vec<String>,
 }
 
-/// By kernel of the step: its lines with instructions, and whether they are executed.
+/// Per kernel, the lines with instructions, each with true if it was executed.
 type Lines = BTreeMap<String, BTreeMap<usize, bool>>;
 
 fn main() -> ExitCode {
@@ -91,7 +91,7 @@ fn covered(args: &Args) -> Result<Lines, Box<dyn Error>> {
     Ok(lines)
 }
 
-/// Prints for each kernel how many of its instructions are never executed, and their line ranges.
+/// Prints the number and the line ranges of each kernel's instructions that are never executed.
 fn report(kernels: &Lines) {
     let (mut all, mut missing) = (0, 0);
     for (kernel, lines) in kernels {

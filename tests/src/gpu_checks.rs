@@ -21,13 +21,15 @@ use kernels::cpu::HostTensor;
 use kernels::ops::cases;
 use tests::step::CHECKS;
 
-/// The variable with the position in the list at which to continue after a process lost its device.
+/// Environment variable with the state at which the list continues in a new process, after a
+/// process lost its device.
 const STATE: &str = "GPU_CHECKS_STATE";
-/// Ops of more FLOPs than this run once instead of twice.
+/// Ops with more FLOPs than this run once instead of twice.
 const LARGE_FLOPS: u64 = 20_000_000_000;
 /// Replays of the captured all-reduces, each with different values.
 const REPLAYS: usize = 3;
-/// Elements per all-reduce: a bucket of 25 MiB has 13 million halves, and an odd number is harder.
+/// Elements per all-reduce. A bucket of 25 MiB has 13 million fp16 elements; an odd number is a
+/// harder case.
 const SUMMED: usize = (4 << 20) + 3;
 
 /// Checks onegraph on this machine's first GPU.
@@ -36,44 +38,46 @@ const SUMMED: usize = (4 << 20) + 3;
 struct Args {
     #[command(subcommand)]
     what: What,
-    /// Only the checks whose names hold this, or one of several.
+    /// Run only checks whose names contain one of these texts.
     #[arg(long, global = true)]
     only: Vec<String>,
-    /// Begin no check after so many seconds.
+    /// Start no further check after this many seconds.
     #[arg(long, global = true)]
     seconds: Option<u64>,
-    /// Seconds for each check: one that takes longer has failed, and its op is not tried again.
+    /// Time limit per check in seconds: a check that takes longer fails, and its op is not tested
+    /// again.
     #[arg(long, global = true, default_value_t = 30)]
     each: u64,
 }
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Memory, every module of kernels, a captured graph of one kernel.
+    /// Check memory, every module of kernels, and a captured graph with one kernel.
     Device,
-    /// Every case of an op, forward and backward, against the CPU, and bit-identical when repeated.
+    /// Compare every op case with the CPU, forward and backward; repeated runs must be
+    /// bit-identical.
     Ops {
-        /// Only cases with at most this many operations and bytes of tensors.
+        /// Run only cases with at most this many FLOPs and bytes of tensors.
         #[arg(long, default_value_t = u64::MAX)]
         most: u64,
     },
-    /// The checks of whole training steps.
+    /// Check entire training steps.
     Step,
-    /// Sums over a group of one rank, through NCCL, in a captured graph.
+    /// Check all-reduces over a group of one rank, by NCCL, in a captured graph.
     Sums,
 }
 
 /// The result of a check: a figure, or the error.
 type Found = Result<String, Box<dyn Error>>;
 
-/// The completed part of the list.
+/// Progress in the list of checks.
 #[derive(Debug, Default)]
 struct State {
-    /// The next check, by its number.
+    /// Number of the next check.
     next: usize,
     passed: usize,
     failed: usize,
-    /// Checks for which there was no time, or whose op hung before.
+    /// Number of checks that were not run, because time was up or their op had hung before.
     not_run: usize,
     /// The ops that hung.
     hung: Vec<String>,
@@ -122,7 +126,7 @@ fn main() -> ExitCode {
 }
 
 impl Checks {
-    /// Runs the next check, unless an earlier process did, and prints its result.
+    /// Runs the next check, unless an earlier process has run it, and prints its result.
     fn check(&mut self, name: &str, work: impl FnOnce() -> Found) {
         let number = self.count;
         self.count += 1;
@@ -139,7 +143,7 @@ impl Checks {
             state.not_run += 1;
             return;
         }
-        // If the process dies here, its last output is the name.
+        // Print the name first: if the process dies in this check, the name is its last output.
         print!("{name} ... ");
         let _ = std::io::stdout().flush();
         state.running = Some((Instant::now(), op));
@@ -179,7 +183,8 @@ impl State {
         Self { next, passed, failed, not_run, hung, running: None }
     }
 
-    /// Replaces this process by one with a new device, which continues with the next check.
+    /// Replaces this process by a new process, which opens the device again and continues with the
+    /// next check.
     fn restart_process(&self) {
         let Self { next, passed, failed, not_run, hung, .. } = self;
         let counts = format!("{next} {passed} {failed} {not_run}");
@@ -229,15 +234,16 @@ fn check_device(checks: &mut Checks) {
              than planned"
         ))
     });
-    // If an earlier process did that, its modules still have their numbers.
+    // If an earlier process ran this check, load the modules again, so that their checks keep their
+    // numbers.
     for module in modules.unwrap_or_else(|| device.load_kernels(None)) {
         checks.check(&module.path, || module.result.map(|()| String::new()).map_err(Box::from));
     }
     checks.check("a graph of one kernel", || check_kernel(device.as_ref()));
 }
 
-/// Replays the captured gradient of a ReLU on two halves: 1.0 and 2.0 pass where y is 1.0, not
-/// where it is -1.0.
+/// Replays a captured ReLU gradient on two fp16 values: dy = [1.0, 2.0] and y = [1.0, -1.0], so
+/// only the first passes.
 fn check_kernel(device: &dyn Device) -> Found {
     let [dy, y, g] = [device.alloc(4)?, device.alloc(4)?, device.alloc(4)?];
     let buffer = |ptr, access| Arg::Buffer(Touch { ptr, bytes: 4, access });
@@ -259,8 +265,8 @@ fn check_kernel(device: &dyn Device) -> Found {
     Ok(String::new())
 }
 
-/// Uploads the inputs, replays the graph, and downloads as many bytes from `outputs` as the inputs
-/// have.
+/// Uploads the inputs, replays the graph, and downloads from `outputs` as many bytes as were
+/// uploaded.
 fn replayed(
     device: &dyn Device,
     graph: &CapturedGraph,
@@ -272,7 +278,7 @@ fn replayed(
         let staging = device.alloc_pinned(bytes.len())?;
         device.write_pinned(staging, 0, bytes);
         device.upload(stream, *ptr, staging, 0, bytes.len())?;
-        // The copy reads the staging memory until it is done.
+        // The staging memory must not change until the copy is done.
         device.synchronize()?;
         device.free_pinned(staging)?;
     }
@@ -284,7 +290,7 @@ fn replayed(
     outputs.iter().zip(inputs).map(download).collect()
 }
 
-/// All cases of at most `most` operations and bytes, against the CPU reference.
+/// Compares all cases of at most `most` FLOPs and bytes with the CPU reference.
 fn check_ops(checks: &mut Checks, most: u64) {
     let device = checks.device.clone();
     for case in cases().iter().filter(|case| size(case) <= most) {
@@ -303,8 +309,8 @@ fn size(case: &OpCase) -> u64 {
     cost.flops.max(cost.bytes)
 }
 
-/// Capture and replay of whole steps of `micro`, on a single device: several checks on one GPU
-/// would interfere.
+/// Captures and replays entire steps of `micro`, one check at a time, since concurrent checks on
+/// one GPU would interfere.
 fn check_step(checks: &mut Checks) {
     let device = checks.device.clone();
     for (name, check) in CHECKS {
@@ -315,8 +321,7 @@ fn check_step(checks: &mut Checks) {
     }
 }
 
-/// All-reduces in a group of one rank, for halves and floats; a group that was left does not
-/// replay.
+/// All-reduces of fp16 and f32 in a group of one rank; after leaving the group, the replay fails.
 fn check_sums(checks: &mut Checks) {
     let (major, minor) = match nccl_version() {
         Ok(version) => version,
@@ -358,7 +363,7 @@ fn check_sums(checks: &mut Checks) {
     });
 }
 
-/// Bytes of positive halves, or of integers as floats; different in each replay.
+/// Bytes of positive fp16 values, or of integers in f32, which differ between replays.
 fn values(sum: &AllReduce, replay: usize) -> Vec<u8> {
     let value = |i: usize| ((i * 7 + replay * 13) % 2039) as u16;
     let all = 0..sum.len;

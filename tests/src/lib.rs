@@ -1,10 +1,10 @@
-//! Tests across crates. This library has their common part: the checks of the whole step, which run
-//! on the emulated driver and on a GPU. Golden data, the repository checks and the end-to-end tests
+//! Tests across crates. This library contains the checks of the whole training step, which run on
+//! the emulated driver and on a GPU. Golden data, the repository checks and the end-to-end tests
 //! are separate test targets.
 
 pub mod step;
 
-/// The outputs of both samplers, by name: inputs of a step with given samples.
+/// Names of the outputs of both samplers, which are the inputs of a step with given samples.
 pub const SAMPLES: [&str; 11] = [
     "rpn_sample_idx",
     "rois",

@@ -1,5 +1,5 @@
-//! `bench nodes` on the emulated driver: its report of a step is complete, and training continues
-//! after its instrumented steps as after any others.
+//! `bench nodes` on the emulated driver: its report of a step is complete, and instrumented steps
+//! do not affect the training after them.
 
 mod common;
 

@@ -11,7 +11,7 @@ fn bench(place: &Place, arguments: &str) -> String {
     good(&mut place.bench(arguments)).out
 }
 
-/// The same with a GPU.
+/// Runs `bench` with a GPU.
 fn on_device(gpus: &Gpus, arguments: &str) -> String {
     good(&mut gpus.bench(arguments)).out
 }
@@ -29,7 +29,7 @@ fn number(value: &Value, pointer: &str) -> f64 {
     number.unwrap_or_else(|| panic!("{pointer}: {value}"))
 }
 
-/// A case has every figure, and the total increases with each stage.
+/// Checks that a case has every figure, and that the total time increases from stage to stage.
 fn check_case(case: &Value, size: u64, images: u64) {
     assert_eq!((&case["batch_size"], &case["images"]), (&size.into(), &images.into()), "{case}");
     let rate = |part: &str| number(case, &format!("/{part}/images_per_second"));
@@ -58,12 +58,13 @@ fn bench_measures_detection_on_cpu_and_device() {
         let is_device = device == "cuda";
         assert_eq!(cases[0]["copy_ms"].is_number(), is_device, "{value}");
         assert_eq!(told.contains("begins with copying"), is_device, "{told}");
-        // Random weights: no threshold, and as many detections as the preset allows.
+        // With random weights there is no score threshold, and each image has the maximum number of
+        // detections.
         assert_eq!(number(&value, "/score_threshold"), 0.0);
         found.push(number(&cases[0], "/detections_per_image"));
     }
     assert_eq!(found, [10.0, 10.0]);
-    // As a flag, with synthetic images of a shape, and a time limit of zero.
+    // `--infer` as a flag, with synthetic images of a given shape, and a time limit of zero.
     let told = bench(place, "--infer --preset micro --padded 64x96 --batch 2 --seconds 0");
     assert_has(&told, &[" 64x96      2 "]);
     let told = refused(place, "--infer --preset micro --batch 1,0");
@@ -119,8 +120,8 @@ fn bench_session_is_added_to_history_once() {
     assert!(fault.contains("is of the commit `"), "{fault}");
 }
 
-/// One rank with the all-reduces of several: the same losses up to rounding, its all-reduces
-/// counted, its time next to that of the plain step.
+/// One rank with the all-reduces of a multi-rank step: losses are equal up to rounding, the
+/// all-reduces are counted, and the step time is compared with that of the plain step.
 #[test]
 fn bench_measures_all_reduce_with_one_rank() {
     let gpus = Gpus::new("A100");
@@ -153,7 +154,8 @@ fn bench_measures_all_reduce_with_one_rank() {
     }
 }
 
-/// The plan needs no device: its text states that it is a model, its file has every figure.
+/// The plan needs no device; its text states that the times are predicted, and its file has every
+/// figure.
 #[test]
 fn bench_plan_estimates_multi_gpu_step() {
     let place = Place::new();

@@ -25,8 +25,8 @@ fn official_lines(text: &str, iou_type: IouType) -> Vec<(String, String)> {
     section.expect("the file has a section of this type").lines().filter_map(slice).collect()
 }
 
-/// `[ IoU=... ]` and the value of a printed line. The file is older than pycocotools' second space
-/// in the title, so titles are omitted.
+/// `[ IoU=... ]` and the value of a printed line. Titles are omitted, because the file predates the
+/// second space that pycocotools now prints in them.
 fn slice(line: &str) -> Option<(String, String)> {
     let (title, rest) = line.split_once("@[")?;
     let (slice, value) = rest.split_once("] =")?;

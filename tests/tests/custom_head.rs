@@ -1,7 +1,7 @@
-//! The custom head of `engine/examples/custom_head.rs`: it trains, resumes, is evaluated, and
-//! predicts, in a separate process, as heads are registered per process.
+//! The custom head of `engine/examples/custom_head.rs`: it trains, resumes, evaluates and predicts.
+//! The test runs in a separate process, since heads are registered per process.
 
-// The test is a program with the head, which starts itself with a command of `onegraph`.
+// The test program contains the head, and starts itself again with the arguments of `onegraph`.
 #[allow(dead_code)]
 #[path = "../../engine/examples/custom_head.rs"]
 mod example;
@@ -61,7 +61,7 @@ fn custom_head_trains_and_predicts() -> Result<(), Box<dyn Error>> {
     if losses.len() != 300 || last > 0.6 * first {
         return Err(format!("{} losses, {first} to {last}", losses.len()).into());
     }
-    // Half of a box would be the error of an untrained head, or of one paired with random objects.
+    // An untrained head, or one paired with random objects, would have an error of half a box.
     let scored = "eval --run runs/micro --set eval.draw_images=0 --set eval.train_set=true";
     let scores = run(folder, scored)?;
     let error = scores.lines().find_map(|line| line.strip_prefix("extremes_error "));

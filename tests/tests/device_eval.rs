@@ -1,4 +1,5 @@
-//! Evaluation on the emulated driver, compared with f32 on the CPU; and a whole session on both.
+//! Evaluation on the emulated driver compared with f32 on the CPU, and entire training sessions on
+//! both.
 
 mod common;
 
@@ -28,7 +29,7 @@ use test_gpu::{Alive, TestGpu};
 
 use common::Place;
 
-/// Scores from here on are compared; below, a detection may be on the other side of a threshold.
+/// Minimum score of compared detections; less confident ones may cross a threshold due to rounding.
 const SURE: f32 = 0.3;
 /// Maximum difference between a detection's scores in fp16 and in f32.
 const SCORE_BOUND: f32 = 0.02;
@@ -43,8 +44,8 @@ fn mask_of(found: &Found) -> &[Rle] {
     std::slice::from_ref(found.mask.as_ref().expect("a Mask R-CNN"))
 }
 
-/// Checks that each confident detection of `wanted` has a separate match in `got`; returns how many
-/// there are, the largest difference of scores, and the mean IoU of masks.
+/// Checks that each confident detection of `wanted` has a separate match in `got`; returns the
+/// number of matches, the largest score difference, and the mean IoU of the masks.
 fn matched(wanted: &[ImageDetections], got: &[ImageDetections]) -> (usize, f32, f32) {
     assert_eq!(wanted.len(), got.len());
     let (mut count, mut worst, mut masks) = (0, 0.0f32, 0.0);
@@ -94,7 +95,7 @@ impl Trained {
         Self { config, state, classes, _place: place }
     }
 
-    /// The training images: the model is small and only detects on these.
+    /// The training images, the only ones on which the small model detects objects.
     fn data(&self) -> DataSet {
         DataSet::open(&self.config, Split::Train, &Progress::quiet()).expect("images")
     }
@@ -104,7 +105,7 @@ impl Trained {
         made.unwrap_or_else(|e| panic!("{e}"))
     }
 
-    /// The state on a device, as during training: a trainer that restored it.
+    /// A trainer on `backend` that has restored the state, as during training.
     fn trainer(&self, backend: &Backend) -> Trainer {
         let data = DataSet::open(&self.config, Split::Train, &Progress::quiet()).expect("images");
         let mut trainer = Trainer::new(&self.config, &data, backend).expect("micro is sound");
@@ -117,7 +118,7 @@ impl Trained {
     }
 }
 
-/// Enough to memorize seven images.
+/// Config that trains long enough to memorize seven images.
 const LONG: [&str; 6] = [
     "train.steps=1200",
     "data.synthetic.train_images=7",
@@ -127,8 +128,8 @@ const LONG: [&str; 6] = [
     "input.max_size=96",
 ];
 
-/// Seven images in batches of two, the last half empty: one launch per batch, and the same
-/// detections as f32.
+/// Seven images in batches of two, with the last batch half empty: one launch per batch, and the
+/// same detections as in f32.
 #[test]
 fn fp16_detections_match_f32() {
     let trained = Trained::new(&LONG);
@@ -160,12 +161,12 @@ fn fp16_detections_match_f32() {
         made, places,
         "two input buffers, inputs and index a shape, but no arena of its own"
     );
-    // A separate batch gives the same result as a slot next to another image.
+    // An image in a batch of one gives the same result as together with a second image.
     let alone = evaluator.detect(trainer.state(), &[3], &quiet).expect("detections");
     assert_eq!(alone[0], got[3]);
     let again = evaluator.detect(trainer.state(), &images, &quiet).expect("detections");
     assert_eq!(again, got, "the same bits again");
-    // By now the images are kept on the device.
+    // The images are now cached on the device.
     assert!(evaluator.kept_bytes() > 0);
     let before = device.counts();
     let kept = evaluator.detect(trainer.state(), &images, &quiet).expect("detections");
@@ -175,7 +176,7 @@ fn fp16_detections_match_f32() {
     detections_in_floats(trained, &images, &wanted);
 }
 
-/// In fp32 detections equal the CPU's up to the summation order, and in tf32 approximately.
+/// In fp32 detections equal the CPU's up to summation order, in tf32 approximately.
 fn detections_in_floats(mut trained: Trained, images: &[usize], wanted: &[ImageDetections]) {
     for (precision, bound) in [(Precision::Fp32, 1e-5), (Precision::Tf32, SCORE_BOUND)] {
         trained.config.train.precision = precision;
@@ -189,7 +190,7 @@ fn detections_in_floats(mut trained: Trained, images: &[usize], wanted: &[ImageD
     }
 }
 
-/// An image that is `times` as wide: the same content, repeated.
+/// An image repeated `times` times in horizontal direction.
 fn repeated(image: &Image, times: usize) -> Image {
     let rows = image.rgb.chunks_exact(3 * image.width);
     let rgb = rows.flat_map(|row| row.repeat(times)).collect();
@@ -204,8 +205,8 @@ fn magnified(image: &Image) -> Image {
     Image { height: 2 * image.height, width: 2 * image.width, rgb, ..image.clone() }
 }
 
-/// Two alternating padded shapes, source images larger than planned, and weights that are updated
-/// in place in between.
+/// Detection with two alternating padded shapes, source images larger than planned, and weights
+/// that are updated in place between calls.
 #[test]
 fn detection_accepts_new_shapes_sizes_and_weights() {
     let mut trained = Trained::new(&LONG);
@@ -251,7 +252,7 @@ fn detection_accepts_new_shapes_sizes_and_weights() {
     }
 }
 
-/// A detector that replans for larger images releases graphs, streams and events.
+/// When a detector plans again for larger images, it releases the old graphs, streams and events.
 #[test]
 fn replanning_leaks_no_device_memory() {
     let place = Place::new();
@@ -281,7 +282,7 @@ fn replanning_leaks_no_device_memory() {
     assert_eq!(gpu.alive(), Alive { streams: before.streams + 1, ..before });
 }
 
-/// A new run in this folder, without a signal and an observer.
+/// Options of a new run in this folder, without interruption and observer.
 fn options(place: &Place, name: &str, backend: Backend) -> SessionOptions {
     SessionOptions {
         run: RunDir::create(place.path(), name).expect("a directory"),
@@ -299,8 +300,8 @@ fn opened(config: Config, options: SessionOptions) -> Session {
     Session::new(config, options).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// A late evaluation result drops the steps after the evaluated one, on a device too: checkpoints,
-/// records, reports and the final state equal those of a run that waits for its scores.
+/// A late evaluation result discards the steps after the evaluated one, on a device as well:
+/// checkpoints, records, reports and final state equal those of a run that waits for its scores.
 #[test]
 fn overlapped_evaluation_ends_like_a_blocking_one() {
     let set = ["train.steps=12", "train.eval_every_steps=4", "train.target_box=0"];
@@ -314,7 +315,7 @@ fn overlapped_evaluation_ends_like_a_blocking_one() {
         let state = state.fetch().expect("the state").clone();
         session.finish().expect("all is written");
         let log = place.text("run/log.txt");
-        assert_eq!(log.contains("while it was scored are dropped"), overlap, "{log}");
+        assert_eq!(log.contains("during scoring are discarded"), overlap, "{log}");
         let report = place.json("run/report.json");
         let told = ["steps", "evaluated_step", "state", "bbox", "segm", "best"];
         let told = told.map(|key| report[key].clone());
@@ -331,7 +332,7 @@ fn overlapped_evaluation_ends_like_a_blocking_one() {
     assert_eq!(late.5.detections, waiting.5.detections);
 }
 
-/// An observer that does nothing; its presence makes the device warm up.
+/// An observer that only records events; with an observer, the session warms up the device.
 #[derive(Debug)]
 struct Watcher(Vec<String>);
 
@@ -344,8 +345,8 @@ impl Observer for Watcher {
     }
 }
 
-/// A warm-up runs every program once, before the data is read, and does not affect the run; events
-/// are in the order of a run.
+/// The warm-up runs every program once, before the data is read, and does not affect the run;
+/// events are reported in order.
 #[test]
 fn warmed_up_session_is_bit_identical() {
     let set = ["train.steps=4", "train.eval_every_epochs=1", "data.synthetic.train_images=4"];

@@ -1,5 +1,5 @@
-//! Every launch of whole programs at real sizes, checked against GPU limits. Launches are data, so
-//! this needs no device.
+//! Checks every launch of full-size programs against the limits of GPUs. Launches are data, so no
+//! device is needed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
@@ -13,7 +13,7 @@ use graph::capture::Work;
 use graph::exec::device::{Place, Prepared};
 use kernels::compiled::kernels;
 
-/// Images per batch: the minimum, a typical number per GPU, and more than any run had.
+/// Images per batch: the minimum, a typical number per GPU, and more than any run has used.
 const BATCHES: [usize; 3] = [1, 12, 48];
 const LANDSCAPE: ImageSize = ImageSize { height: 800, width: 1344 };
 const PORTRAIT: ImageSize = ImageSize { height: 1344, width: 800 };
@@ -21,14 +21,15 @@ const PORTRAIT: ImageSize = ImageSize { height: 1344, width: 800 };
 // Limits of compute capability 8.0 and 9.0: CUDA C++ Programming Guide 12.2, table 15.
 const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65_535, 65_535];
 const MAX_PARAMETER_BYTES: usize = 4096;
-/// With the opt-in of kernels that need more than 48 KiB; for A100, which has less than H100.
+/// Shared memory of A100 with the opt-in for more than 48 KiB; H100 has more.
 const MAX_SHARED_BYTES: usize = 163 << 10;
-/// Registers per multiprocessor, allocated to warps in units of 256 out of four equal parts.
+/// Registers per SM, in four equal parts from which warps get units of 256.
 const REGISTERS: u32 = 65_536;
 const REGISTER_UNIT: u32 = 256;
-/// Alignment of dynamic shared memory after the static: `DYNAMIC_SHARED` of platform.cuh.
+/// Alignment of dynamic shared memory, which follows static shared memory: `DYNAMIC_SHARED` in
+/// platform.cuh.
 const SHARED_ALIGNMENT: usize = 128;
-/// Widest load or store, which vectorized code assumes at the start of a tensor.
+/// Widest load or store; vectorized code assumes that tensors have this alignment.
 const VECTOR_BYTES: usize = 16;
 
 const ARENA: DevicePtr = 1 << 44;
@@ -54,7 +55,7 @@ static MAX_THREADS: LazyLock<BTreeMap<&str, u32>> = LazyLock::new(|| {
 
 /// Memory that a launch may access: the arena, the inputs, and each state tensor.
 struct Memory {
-    /// By first byte.
+    /// End of each region by its first byte.
     regions: BTreeMap<DevicePtr, DevicePtr>,
 }
 
@@ -75,7 +76,7 @@ impl Memory {
     }
 }
 
-/// Errors in a launch that a GPU would reject, or execute incorrectly; empty if there are none.
+/// The reasons why a GPU would reject a launch or execute it incorrectly.
 fn faults(launch: &Launch, memory: &Memory) -> Vec<String> {
     let a100 = Gpu::a100().capability;
     let Some((_, kernel)) = kernels().manifest().kernel(launch.kernel, a100) else {
@@ -98,7 +99,7 @@ fn faults(launch: &Launch, memory: &Memory) -> Vec<String> {
     }
     for touch in launch.touches().filter(|touch| touch.bytes > 0) {
         let whole = touch.bytes.min(VECTOR_BYTES).next_power_of_two();
-        // A scalar, such as the last of the norms, may be at any offset.
+        // A scalar, such as the last element of the norms, may be at any offset.
         let unit = if touch.bytes < VECTOR_BYTES { whole.min(4) } else { VECTOR_BYTES };
         if !touch.ptr.is_multiple_of(unit as DevicePtr) {
             faults.push(format!("{:#x} is not aligned to {unit}", touch.ptr));
@@ -113,14 +114,14 @@ fn faults(launch: &Launch, memory: &Memory) -> Vec<String> {
     faults
 }
 
-/// Arguments that do not match the kernel's parameters, or exceed a launch's maximum.
+/// Reports arguments that do not match the kernel's parameters, or exceed the maximum of a launch.
 fn argument_faults(launch: &Launch, kernel: &Kernel) -> Vec<String> {
     let mut faults = vec![];
     let given: Vec<usize> = launch.args.iter().map(|arg| arg.bytes().len()).collect();
     if given != kernel.parameter_bytes {
         faults.push(format!("has arguments of {given:?} bytes for {:?}", kernel.parameter_bytes));
     }
-    // Aligned to the maximum of any argument.
+    // Each argument is aligned to the maximum alignment.
     let bytes: usize = given.iter().map(|bytes| bytes.next_multiple_of(16)).sum();
     if bytes > MAX_PARAMETER_BYTES {
         faults.push(format!("has {bytes} bytes of arguments, of at most {MAX_PARAMETER_BYTES}"));
@@ -128,7 +129,7 @@ fn argument_faults(launch: &Launch, kernel: &Kernel) -> Vec<String> {
     faults
 }
 
-/// A block that does not fit a multiprocessor.
+/// Reports a block that does not fit an SM.
 fn resource_fault(launch: &Launch, threads: u32, resources: &Resources) -> Option<String> {
     let shared = (resources.shared_bytes as usize).next_multiple_of(SHARED_ALIGNMENT)
         + launch.shared_bytes as usize;
@@ -167,7 +168,7 @@ fn prepare(spec: &ModelSpec<'_>, detection: bool) -> Prepared {
     Prepared::new(program, spec.target.clone()).expect("a schedule")
 }
 
-/// The works of a program, each with the launches of a node, and the memory that they may access.
+/// The works of a program, one per node, and the memory that their launches may access.
 fn works(prepared: &Prepared) -> (Vec<Work>, Memory) {
     let state = imagined_addresses(prepared);
     let place = Place { arena: ARENA, inputs: INPUTS, state: &state };
@@ -211,7 +212,7 @@ fn mask_rcnn_r50_launches_fit_gpu() {
     check("torchvision_r50", &[]);
 }
 
-/// fp32 kernels, and tensors with twice the bytes.
+/// In fp32 and tf32 the kernels differ and tensors have twice the bytes.
 #[test]
 fn fp32_and_tf32_launches_fit_gpu() {
     for precision in ["fp32", "tf32"] {
@@ -220,7 +221,8 @@ fn fp32_and_tf32_launches_fit_gpu() {
     }
 }
 
-/// Kernels that read single values are an order of magnitude slower than those that read chunks.
+/// A step must not use kernels that read single values, which are ten times slower than those that
+/// read chunks.
 #[test]
 fn step_uses_no_unaligned_kernel() {
     for name in
@@ -256,7 +258,7 @@ fn fp16_run_loads_no_fp32_kernel() {
     assert!(loaded.len() < all * 3 / 4, "{} of {all} modules", loaded.len());
 }
 
-/// One node writes the gradients of the pyramid's maps: separate gradients are not written.
+/// A single node writes the gradients of the pyramid's maps; no separate terms are stored.
 #[test]
 fn level_gradients_are_written_once() {
     for (name, heads) in [("torchvision_r50", 2), ("faster_r50", 1)] {
@@ -265,7 +267,7 @@ fn level_gradients_are_written_once() {
         let count = |op: &str| program.nodes().iter().filter(|n| n.op.name() == op).count();
         assert_eq!((count("roi_align"), count("level_gradients")), (heads, 1), "{name}");
         assert_eq!(count("roi_align_grad") + count("gather_patches_grad"), 0, "{name}");
-        // P5 is the only map with another reader: P6 is pooled from it.
+        // P5 is the only map with an additional reader: P6 is pooled from it.
         let joined = program.nodes().iter().find(|n| n.op.name() == "level_gradients");
         let maps = &joined.expect("one").outputs;
         let sums = program.nodes().iter().filter(|n| n.op.name() == "sum");
@@ -285,7 +287,7 @@ fn mask_rcnn_r18_launches_fit_gpu() {
     check("torchvision_r18", &[]);
 }
 
-/// Convolutions in the box head and two in the RPN, followed by each kind of norm.
+/// Convolutions in the box head and two in the RPN, with each kind of norm.
 #[test]
 fn mask_rcnn_r50_v2_launches_fit_gpu() {
     check("torchvision_r50_v2", &[]);
@@ -339,7 +341,7 @@ fn faster_rcnn_r50_launches_fit_gpu() {
     check("faster_r50", &[]);
 }
 
-/// Other rules, and thus other kernels.
+/// The MLPerf rules select different kernels.
 #[test]
 fn mlperf_r50_launches_fit_gpu() {
     let [one, groups @ ..] = BATCHES;
@@ -347,7 +349,7 @@ fn mlperf_r50_launches_fit_gpu() {
     check_batches("mlperf_r50", &[], &groups);
 }
 
-/// Nothing is left to link: a CUDA 12.2 driver loads each file directly, on A100 and later.
+/// The PTX needs no linking, so that a CUDA 12.2 driver loads each file directly.
 #[test]
 fn ptx_needs_no_external_symbol() {
     for source in &kernels().manifest().sources {
@@ -364,11 +366,11 @@ fn ptx_needs_no_external_symbol() {
     }
 }
 
-/// An array that is dynamically indexed is in local memory: only allowed in single-threaded
-/// kernels. A spill is not an array, and is checked by the compile tool.
+/// Dynamically indexed arrays are in local memory, which only single-threaded kernels may use. The
+/// compile tool checks for register spills.
 #[test]
 fn kernels_use_no_local_memory() {
-    // Its cosine reduces large arguments with a table.
+    // The cosine in this kernel reduces large arguments with a table.
     let one_thread = ["control_step"];
     for source in &kernels().manifest().sources {
         for kernel in source.kernels.iter().filter(|k| !one_thread.contains(&k.name.as_str())) {

@@ -1,7 +1,8 @@
-//! Every op of the table on the emulated driver, forward and backward, against the CPU reference.
+//! Compares every op of the table on the emulated driver, forward and backward, with the CPU
+//! reference.
 //!
-//! `ONEGRAPH_CASES=<text>` runs only the cases whose name contains the text, and prints one line
-//! for each; it is for work on one op.
+//! `ONEGRAPH_CASES=<text>` runs only cases whose name contains the text, and prints one line per
+//! case; use it while working on one op.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,24 +19,27 @@ use kernels::gemm_check::{check_gemm_kernels, is_gemm_kernel};
 use kernels::ops::cases;
 use kernels::{Cost, Precision};
 
-/// Ops with more FLOPs than this run once instead of twice: the driver reaches a few GFLOP/s.
+/// Ops with more FLOPs than this run once instead of twice, since the emulator reaches only a few
+/// GFLOP/s.
 const LARGE_FLOPS: u64 = 200_000_000;
-/// Ops with up to this many FLOPs truncate like tensor cores, which takes ten times as long.
+/// Ops with up to this many FLOPs are also run with the truncation of tensor cores, which takes ten
+/// times as long.
 const CUT_FLOPS: u64 = 20_000_000;
 
 /// Cases with more FLOPs are skipped in fp32 and tf32.
 const PLAIN_FLOPS: u64 = 60_000_000;
-/// Fusions that a step in another precision does not use.
+/// Fused ops that exist only in fp16.
 const OF_FP16_ALONE: [&str; 3] = ["projected", "rpn_head", "stem"];
 
-/// The GPUs of one thread: with rounded accumulation, and truncated like tensor cores.
+/// The emulated GPUs of one thread: one rounds accumulations, the other truncates them like tensor
+/// cores.
 struct Gpus {
     rounded: CudaDevice,
     cut: CudaDevice,
 }
 
 impl Gpus {
-    /// GPUs of a model, whose streams, blocks and warps run in an order selected by this seed.
+    /// GPUs of a model; `seed` selects the order of streams, blocks and warps.
     fn new(model: &str, seed: usize) -> Self {
         let rounded = test_gpu::open(&format!("{model} SEED={seed}"));
         let sums = model.to_lowercase();
@@ -67,8 +71,8 @@ fn every_gemm_matches_cpu_reference_on_hopper() {
     compare("H100", Precision::Fp16, |case| case.op.traits().on_tensor_cores);
 }
 
-/// Each GEMM kernel by itself, whether or not a plan uses it: correct, and bit-identical in three
-/// orders of blocks and warps.
+/// Each single GEMM kernel, even if no plan uses it, is correct and bit-identical in three orders
+/// of blocks and warps.
 #[test]
 fn every_gemm_kernel_matches_cpu_reference() {
     for model in ["A100", "H100"] {
@@ -93,7 +97,7 @@ fn every_gemm_kernel_matches_cpu_reference() {
     }
 }
 
-/// Every op except fp16-only ones; the plain GEMMs are too slow for the largest cases.
+/// Every op that exists in fp32; for the largest cases the emulated fp32 GEMMs are too slow.
 #[test]
 fn every_op_matches_cpu_reference_in_fp32() {
     compare("A100", Precision::Fp32, |case| {
@@ -101,7 +105,7 @@ fn every_op_matches_cpu_reference_in_fp32() {
     });
 }
 
-/// The GEMMs: all else uses the fp32 kernels.
+/// Only GEMMs, since all other ops use the fp32 kernels.
 #[test]
 fn every_gemm_matches_cpu_reference_in_tf32() {
     compare("A100", Precision::Tf32, |case| {
@@ -115,7 +119,7 @@ fn compare(model: &str, precision: Precision, suits: impl Fn(&OpCase) -> bool) {
     let filter = std::env::var("ONEGRAPH_CASES").unwrap_or_default();
     let wanted = |c: &OpCase| c.to_string().contains(&filter) && suits(c);
     let cases: Vec<OpCase> = cases().into_iter().filter(wanted).collect();
-    // The first test has every op; the others have only some of them.
+    // Only the first test has every op, so a filter may match no case in the other tests.
     if cases.is_empty() && !filter.is_empty() && (model, precision) != ("A100", Precision::Fp16) {
         println!("SKIPPED: no case's name contains `{filter}` on {model} in {}", precision.name());
         return;

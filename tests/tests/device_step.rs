@@ -19,7 +19,7 @@ fn on_driver(seed: Option<u64>) -> Arc<dyn Device> {
     Arc::new(test_gpu::open(&format!("A100 SEED={}", seed.unwrap_or(0))))
 }
 
-/// All checks, with as many in parallel as there are processors.
+/// Runs all checks, as many in parallel as there are processors.
 #[test]
 fn every_step_check_passes() {
     let next = AtomicUsize::new(0);
@@ -45,8 +45,8 @@ fn hopper_step_matches_f32() {
     });
 }
 
-/// A batch that does not fit is rejected with the largest one that fits together with evaluations
-/// that need more than steps, leaving memory for code and graphs.
+/// A batch that does not fit is rejected; the message names the largest batch that fits, also
+/// during evaluations, which need more memory than steps, and with memory left for code and graphs.
 #[test]
 fn advised_batch_fits_with_evaluation() {
     const KEPT: usize = 1 << 30;

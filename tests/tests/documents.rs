@@ -27,7 +27,8 @@ fn pages() -> Vec<File> {
     tracked().into_iter().filter(is_page).map(without_others_keys).collect()
 }
 
-/// `docs/coming-from.md` without the first column of its tables, which has other tools' keys.
+/// `docs/coming-from.md` without the first column of its tables, which contains the keys of other
+/// tools.
 fn without_others_keys(page: File) -> File {
     if page.path != "docs/coming-from.md" {
         return page;
@@ -63,7 +64,7 @@ fn every_documented_command_is_accepted() {
     assert!(fenced.count() > 50, "the pages' commands are not found");
 }
 
-/// Figures and names that a page copies from the code.
+/// Figures and names that pages copy from the code.
 #[test]
 fn generated_parts_of_documents_are_current() {
     let read = |path: &str| fs::read_to_string(root().join(path)).expect("a file");

@@ -1,5 +1,5 @@
-//! `configs/launch/fetch-coco.sh` with a local server: small files under COCO's names, downloaded,
-//! resumed, rejected, unpacked and prepared.
+//! `configs/launch/fetch-coco.sh` with a local server: small files under COCO's names are
+//! downloaded, resumed, rejected, unpacked and prepared.
 
 mod common;
 
@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use common::{Place, assert_has, good, said};
 
-/// The server's files, how often it disconnects after 200 bytes of the training images, and name
-/// and first byte of each request.
+/// The server's files, the number of times that it disconnects after 200 bytes of the training
+/// images, and the name and first byte of each request.
 struct Served {
     folder: PathBuf,
     hang_ups: usize,
@@ -33,7 +33,7 @@ fn serve(served: Arc<Mutex<Served>>) -> String {
     format!("http://{address}")
 }
 
-/// One request: the file from the first byte of its range on.
+/// Answers one request with the file, starting at the first byte of the requested range.
 fn answer(mut stream: TcpStream, served: &mut Served) -> Result<()> {
     let mut lines = BufReader::new(stream.try_clone()?).lines();
     let request = lines.next().transpose()?.unwrap_or_default();
@@ -61,8 +61,9 @@ fn answer(mut stream: TcpStream, served: &mut Served) -> Result<()> {
     stream.write_all(if hangs_up { &rest[..200] } else { rest })
 }
 
-/// COCO's four files with three synthetic images per set, in a folder `served`; the sums of the
-/// zips in a file, that of the weights next to them, as published by their host.
+/// Script that creates COCO's four files with three synthetic images per set in the folder
+/// `served`, and the checksums: one file for the zips, and one for the weights, as their host
+/// publishes it.
 const SMALL_COCO: &str = "mkdir served annotations
 for set in train2017 val2017; do
     mv drawn/$set/annotations.json annotations/instances_$set.json
@@ -87,9 +88,9 @@ fn small_coco() -> (Place, Arc<Mutex<Served>>, String) {
     (place, served, mirror)
 }
 
-/// A file with other contents is removed and reported. Interrupted in the middle of the training
-/// images at each attempt, the script continues there in the next run, and a final one downloads
-/// nothing.
+/// A file with wrong contents is removed and reported. If each attempt is interrupted in the middle
+/// of the training images, the next run of the script continues there; a run after a complete
+/// download downloads nothing.
 #[test]
 fn truncated_or_wrong_download_is_fetched_again() {
     let (place, served, mirror) = small_coco();

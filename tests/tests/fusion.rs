@@ -1,4 +1,4 @@
-//! The fused step of R50-FPN at full size: the removed nodes, and the remaining ones.
+//! The fused step of R50-FPN at full size: which nodes fusion removes and which remain.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use engine::model::{ImageSize, ModelSpec, Part, SlotShape, training_program};
 use engine::runtime::imagined_addresses;
 use graph::exec::device::{Place, Prepared};
 
-/// The training step with 12 images of 800x1088, without some fusions.
+/// The training step with 12 images of 800x1088, without the fusions in `off`.
 fn step(off: &[Fused]) -> Prepared {
     let mut config = Config::load("torchvision_r50", &["train.batch_size=12".to_string()])
         .expect("the preset loads");
@@ -43,8 +43,8 @@ fn kernels(step: &Prepared) -> BTreeMap<&'static str, usize> {
     kernels
 }
 
-/// Backward passes over backbone and FPN maps that only add and mask. One sum is left, of the
-/// coarsest output with the gradient from its subsampled map: 6 MB.
+/// No backward node over backbone and FPN maps only adds or masks. One sum remains, of the gradient
+/// of the coarsest output and that from its subsampled map: 6 MB.
 #[test]
 fn backbone_and_fpn_have_no_elementwise_pass() {
     let (plain, fused) = (step(&Fused::all()), step(&[]));
@@ -78,12 +78,12 @@ fn backbone_and_fpn_have_no_elementwise_pass() {
     assert!(after + 100 <= before && after <= 350, "{before} launches, {after} fused");
 }
 
-/// Bytes of the arena before fusions and third streams were added.
+/// Bytes of the arena before fusions and the third stream were added.
 const BEFORE: usize = 5_960_000_000;
 
-/// Fusions take little memory: the scaled weights are live at the step's peak, and the signs of
-/// activations take a sixteenth of them. All together move more work off the main stream, where it
-/// keeps its inputs alive.
+/// Fusions need little memory: the scaled weights are live at the step's peak, and sign bits take a
+/// sixteenth of the activations' bytes. With all fusions more work leaves the main stream, and its
+/// inputs stay alive longer.
 #[test]
 fn fusions_use_little_memory() {
     let bytes = |off: &[Fused]| step(off).plan.arena_bytes();

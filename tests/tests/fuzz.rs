@@ -1,9 +1,8 @@
-//! Broken input of every kind that is read from files: it is used or rejected with an error;
-//! nothing panics, hangs, or takes unbounded memory.
+//! Broken input of every kind that is read from files is used or rejected with an error, without a
+//! panic, a hang, or unbounded memory.
 //!
-//! One second per target by default; `ONEGRAPH_FUZZ_SECONDS` sets another time, and
-//! `ONEGRAPH_FUZZ_SEED` selects other inputs. Inputs that once failed are in `tests/fuzz` and tried
-//! first.
+//! Each target runs for one second or for `ONEGRAPH_FUZZ_SECONDS`; `ONEGRAPH_FUZZ_SEED` selects
+//! different inputs. Inputs that failed once are in `tests/fuzz` and are tried first.
 
 mod common;
 mod fuzz {
@@ -30,7 +29,7 @@ use fuzz::folder::Folder;
 use fuzz::seeds;
 use fuzz::session::fuzz;
 
-/// The error in words, or nothing: distinguishes outcomes.
+/// The text of the error, or an empty string; distinguishes outcomes.
 fn outcome<T, E: std::fmt::Display>(result: Result<T, E>) -> String {
     result.err().map_or(String::new(), |error| error.to_string())
 }
@@ -82,7 +81,7 @@ fn broken_coco_json_never_panics() {
     );
 }
 
-/// A folder of one format with one broken file: read, and if that succeeds, stored.
+/// Reads a folder of one format with one broken file, and stores it if reading succeeds.
 fn folders(target: &'static str, format: &str, file: &str) {
     let folder = Folder::new();
     let seeds = seeds::folder(format).into_iter().filter(|(name, _)| *name == file);
@@ -150,7 +149,7 @@ fn broken_mask_images_never_panic() {
     folders("masks", "masks", "masks/a.png");
 }
 
-/// A mask of one object, whose name contains its category.
+/// A mask file of one object, whose name contains the category.
 #[test]
 fn broken_object_masks_never_panic() {
     folders("object_masks", "masks", "masks/b/ant_1.png");
@@ -254,9 +253,9 @@ const STORE_FILES: [&str; 10] = [
     "keypoints.bin",
 ];
 
-/// One file of a store is broken; its checksum and the header's seal are updated, so that the
-/// checks after them are reached. The seal of a broken header is only updated in every second round
-/// of the first byte.
+/// Breaks one file of a store, and updates its checksum and the header's seal, so that the checks
+/// behind them are tested. The seal of a broken header is updated only for half of the inputs,
+/// selected by the first byte.
 #[test]
 fn broken_store_never_panics() {
     let folder = Folder::new();
@@ -267,7 +266,7 @@ fn broken_store_never_panics() {
         .expect("the seed is sound");
     let sound: Vec<Vec<u8>> =
         STORE_FILES.iter().map(|name| folder.read(&format!("made/{name}"))).collect();
-    // The header twice: the second one keeps its seal.
+    // The header is listed twice: the second time its seal is not updated.
     let files = sound.iter().chain(sound.first());
     let seeds =
         files.enumerate().map(|(i, bytes)| [&[i as u8], bytes.as_slice()].concat()).collect();
@@ -307,7 +306,7 @@ fn read_all(folder: &Folder) -> Result<(), dali::DaliError> {
         let _ = store.file_name(idx);
         store.image(idx).objects.for_each(|obj| drop(store.object(obj)));
     }
-    // The size of a slot.
+    // This value determines the size of a slot.
     assert!(store.header().capacities.coords < 1 << 20);
     if store.header().capacities.pixels < 1 << 20 { store.verify_all() } else { Ok(()) }
 }
@@ -316,7 +315,7 @@ fn sha256(bytes: &[u8]) -> String {
     hex::encode(Sha256::digest(bytes))
 }
 
-/// One file of a checkpoint is broken, and its seal updated like a store's.
+/// Breaks one file of a checkpoint, and updates its seal as for a store.
 #[test]
 fn broken_checkpoint_never_panics() {
     let place = Place::new();
@@ -361,7 +360,7 @@ fn broken_checkpoint_never_panics() {
                 folder.write("c/checkpoint.json", &text);
             }
             let opened = checkpoint::open(&folder.join("c"));
-            // The next input finds it intact.
+            // Restore the file for the next input.
             folder.write(&format!("c/{}", names[which]), &sound[which]);
             outcome(opened)
         },
@@ -373,7 +372,7 @@ fn broken_weights_never_panic() {
     weights("weights", seeds::weights(), |_| ());
 }
 
-/// Python pickles with arrays, by protocol.
+/// Python pickles with arrays, in each protocol.
 #[test]
 fn broken_pickle_never_panics() {
     weights("pickle", seeds::pickles(), |_| ());

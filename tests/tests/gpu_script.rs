@@ -1,5 +1,4 @@
-//! `tools/gpu.sh` and the checks that it runs, on the emulated driver; and the scripts of
-//! baselines.
+//! `tools/gpu.sh` and its checks on the emulated driver, and the baseline scripts.
 
 mod common;
 
@@ -16,7 +15,7 @@ use common::{Place, Said, said};
 use rustix::process::{Pid, Signal, kill_process};
 
 const CHECKS: &str = env!("CARGO_BIN_EXE_gpu-checks");
-/// A stub of onegraph that writes weights depending on the run's name.
+/// A stub of onegraph whose written weights depend on the run's name.
 const PARTS: &str = r#"#!/bin/sh
 name=$(echo "$*" | sed 's/.*train.name=\([a-z]*\).*/\1/')
 mkdir -p runs/$name/checkpoints/1
@@ -32,14 +31,15 @@ fn program(place: &Place, name: &str, text: &str) {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a file of ours");
 }
 
-/// The script in a packed folder, with the commands of this build and short stages.
+/// The script in a folder as packed for a GPU machine, with the commands of this build and short
+/// stages.
 fn script(place: &Place, arguments: &[&str]) -> Command {
     let onegraph = env!("CARGO_BIN_EXE_onegraph-under-test");
     let bench = env!("CARGO_BIN_EXE_bench-under-test");
     fs::create_dir_all(place.join("gpu/bin")).expect("a folder");
     fs::copy(tools().join("gpu.sh"), place.join("gpu/gpu.sh")).expect("a copy");
     for (name, path) in [("onegraph", onegraph), ("bench", bench), ("gpu-checks", CHECKS)] {
-        // A test may already have created its own.
+        // The test may already have created this command as a stub.
         let _ = symlink(path, place.join("gpu/bin").join(name));
     }
     let mut command = Command::new(place.join("gpu/gpu.sh"));
@@ -47,7 +47,7 @@ fn script(place: &Place, arguments: &[&str]) -> Command {
     command
 }
 
-/// The result of each stage in the table, and its message.
+/// The result and message of each stage in the printed table.
 fn rows(said: &Said) -> BTreeMap<&str, (&str, &str)> {
     said.out.lines().skip(1).filter_map(row).collect()
 }
@@ -79,7 +79,7 @@ fn gpu_script_passes_every_stage_on_emulator() {
     assert!(findings.lines().all(|line| line.starts_with("leak: ")), "{findings}");
 }
 
-/// No GPU, a module that does not load, runs of two ranks that diverge, and no time left.
+/// Failures: no GPU, a module that does not load, two-rank runs that diverge, and no time left.
 #[test]
 fn failed_gpu_script_stage_is_listed_and_others_run() {
     let place = Place::new();
@@ -104,13 +104,13 @@ fn failed_gpu_script_stage_is_listed_and_others_run() {
     };
     let is_one_short = |[passed, all]: [usize; 2]| passed > 100 && passed + 1 == all;
     assert!(log.lines().filter_map(counts).any(is_one_short), "{log}");
-    assert!(found["two-ranks"].1.contains("two runs end with other bits"), "{}", broken.out);
+    assert!(found["two-ranks"].1.contains("two runs end with different weights"), "{}", broken.out);
 
     let late = said(&mut script(&gpus.place, &["--only", "bench-ops", "--seconds", "0"]));
     assert_eq!(rows(&late)["bench-ops"], ("SKIPPED", "no time is left for it"));
 }
 
-/// A stage that never ends is killed at its limit, and when the script ends.
+/// A stage that never ends is killed at its time limit, or when the script ends.
 #[test]
 fn hanging_gpu_script_stage_times_out() {
     let place = Place::new();
@@ -118,7 +118,7 @@ fn hanging_gpu_script_stage_times_out() {
     program(&place, "gpu/bin/onegraph", hangs);
     let ended = said(&mut script(&place, &["--only", "doctor", "--seconds", "3"]));
     assert_eq!(ended.code, 1, "{}", ended.err);
-    assert_eq!(rows(&ended)["doctor"], ("FAILED", "no end after 3 s; last words: begun"));
+    assert_eq!(rows(&ended)["doctor"], ("FAILED", "stopped after 3 s; last line: begun"));
 
     let mut command = script(&place, &["--only", "doctor", "--out", "late"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("a start");
@@ -132,8 +132,7 @@ fn hanging_gpu_script_stage_times_out() {
     assert!(log().contains("\nstage ") && place.join("late.tar.gz").is_file(), "{}", log());
 }
 
-/// A missing tool, or one that the machine does not allow, is not a failure: NCCL, counters, the
-/// sanitizer.
+/// Missing or disallowed tools are not a failure: NCCL, performance counters, the sanitizer.
 #[test]
 fn unsupported_gpu_script_stage_is_skipped() {
     let gpus = Gpus::new("H100");
@@ -159,8 +158,8 @@ fn unsupported_gpu_script_stage_is_skipped() {
     assert_eq!((said.code, rows(&said).len()), (1, 9), "{}", said.out);
 }
 
-/// One launch faults, so that its device is lost, and one kernel never ends: everything that does
-/// not depend on them still runs.
+/// One launch faults, so the device is lost, and one kernel never ends: all checks that do not
+/// depend on them still run.
 #[test]
 fn gpu_checks_report_fault_and_hang_and_run_the_rest() {
     let gpus = Gpus::new("H100");
@@ -201,7 +200,7 @@ fn gpu_script_passes_shellcheck() {
     assert!(unknown.is_empty(), "{unknown:?}");
 }
 
-/// Our baseline scripts print what is missing, or run at a small size if PyTorch is installed.
+/// Our baseline scripts run at a small size, or print what is missing if PyTorch is not installed.
 #[test]
 fn peer_scripts_parse() {
     let scripts = tools().join("peers");

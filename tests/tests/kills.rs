@@ -1,8 +1,8 @@
-//! `kill -9` at random moments of every phase: generating, preparing, training, saving, evaluating.
-//! A restarted command ends with bit-identical results.
+//! `kill -9` at random moments in every phase: generating, preparing, training, saving, evaluating.
+//! After a restart, the command's results are bit-identical.
 //!
-//! The suite kills a few times; `ONEGRAPH_KILLS=100 cargo test --release -p tests --test kills --
-//! --nocapture` kills more often, and prints one line each.
+//! By default the tests kill a few times; `ONEGRAPH_KILLS=100 cargo test --release -p tests --test
+//! kills -- --nocapture` kills more often, and prints one line per kill.
 
 mod common;
 
@@ -16,7 +16,7 @@ const RUN: &str = "--set train.steps=40 --set train.eval_every_steps=10 \
                    --set train.checkpoint_every_steps=3 --set data.synthetic.train_images=60";
 const PREP: &str = "prep --synthetic shapes --count 300 --size 64 --out set";
 
-/// A fixed sequence of numbers, 0 to 1.
+/// A fixed sequence of numbers from 0 to 1.
 struct Moments(u64);
 
 impl Moments {
@@ -77,7 +77,7 @@ fn killed_run_resumes_bit_identically() {
         let saved = place.join("runs/micro/last_checkpoint").exists();
         println!("kill {kill} after {moment:?}: running {was_running}, saved {saved}");
         if saved {
-            // Once more, while it resumes.
+            // Kill it again while it resumes.
             kill_after(&place, "train --resume runs/micro", took.mul_f64(moments.next()));
             place.good("train --resume runs/micro");
         } else {

@@ -1,5 +1,5 @@
-//! The scripts for many processes, jobs and data, with stubs of onegraph, srun and scontrol that
-//! print their arguments and variables.
+//! The launch scripts for processes, cluster jobs and data, with stubs of onegraph, srun and
+//! scontrol that print their arguments and variables.
 
 mod common;
 
@@ -51,12 +51,13 @@ fn script(place: &Place, name: &str, arguments: &[&str], variables: &[(&str, &st
     command
         .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
         .env("OMPI_MCA_rmaps_base_oversubscribe", "1");
-    // mpirun takes twice this to end after a rank has failed.
+    // After a rank has failed, mpirun needs twice this value to end.
     command.env("OMPI_MCA_odls_base_sigkill_timeout", "1").envs(variables.iter().copied());
     command
 }
 
-/// Runs the script, which ends with this code; `tells` are files, or `err`, and their contents.
+/// Runs the script, which must end with `code`; `tells` lists files, or `err`, and text that they
+/// must contain.
 fn ends(command: &mut Command, place: &Place, code: i32, tells: &[(&str, &str)]) -> Said {
     let said = said(command);
     assert_eq!(said.code, code, "{command:?}\n{}{}", said.out, said.err);
@@ -67,7 +68,7 @@ fn ends(command: &mut Command, place: &Place, code: i32, tells: &[(&str, &str)])
     said
 }
 
-/// Requests a script whose ranks have all started to stop: they save and exit.
+/// Requests a script to stop after all its ranks have started: the ranks must save and exit.
 fn is_interrupted(command: &Command, place: &Place, ranks: [usize; 2]) {
     place.write("hold", "");
     let quiet = with_default_signals(command).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
@@ -125,10 +126,10 @@ fn mpirun_script_passes_arguments_and_forwards_signals() {
     let trains = "\n<train><my config.toml><--set><train.name=\"a b\">\n";
     let tells = [("said.0", "rank 0 of 2\n"), ("said.1", "rank 1 of 2\n"), ("said.1", trains)];
     run(&["-n", "2", "my config.toml", "--set", "train.name=\"a b\""], &[], 0, &tells);
-    // After `--`, any command; mpirun returns the rank's own code.
+    // Any command may follow `--`; mpirun returns the exit code of the rank.
     let timed = ["-n", "2", "--", "mlperf", "run", "a b", "--out=c"];
     run(&timed, &[("FAILS", "1")], 8, &[("said.1", "\n<mlperf><run><a b><--out=c>\n")]);
-    // Kubeflow's host file, with this host's name.
+    // Kubeflow's host file, with the name of this host.
     place.write("hostfile", "localhost slots=3\n");
     let hosts = [("OMPI_MCA_orte_default_hostfile", "hostfile")];
     run(&["x"], &hosts, 0, &[("said.2", "rank 2 of 3\n")]);
@@ -157,7 +158,8 @@ fn emulated_hosts_have_separate_names_and_addresses() {
     assert!(failed.out.ends_with("exit codes of the ranks: 0 8\n"), "{}", failed.out);
 }
 
-/// A job whose ranks saved or were lost is requeued, if it can continue; others are not.
+/// A job is requeued if its ranks have saved or one was lost, and if it can continue; otherwise it
+/// is not.
 #[test]
 fn slurm_job_is_requeued_after_save_or_lost_rank() {
     let place = Place::new();
@@ -189,7 +191,7 @@ fn slurm_job_is_requeued_after_save_or_lost_rank() {
     }
 }
 
-/// A job on the second of two hosts; then an endpoint that serves its weights.
+/// A training job on the second of two hosts, then an endpoint that serves its weights.
 #[test]
 fn sagemaker_script_starts_ranks_and_serves_weights() {
     if is_missing("jq") {
@@ -222,7 +224,7 @@ fn sagemaker_script_starts_ranks_and_serves_weights() {
     is_interrupted(&job(&place, ""), &place, [2, 3]);
     assert!(!place.join("ml/output/failure").exists(), "an interruption is no failure");
 
-    // Without SageMaker's files, the variables of its toolkit.
+    // Without SageMaker's files, the script reads the variables of SageMaker's toolkit.
     let place = Place::new();
     let toolkit = [
         ("SM_HOSTS", r#"["algo-1"]"#),
@@ -249,8 +251,8 @@ fn sagemaker_script_starts_ranks_and_serves_weights() {
     ends(&mut serve, &place, 0, &[("said.none", &words)]);
 }
 
-/// The config of SageMaker's job is a preset, its other parameters are keys, and paths are its
-/// channels.
+/// In the SageMaker example job, the config is a preset, all other parameters are config keys, and
+/// paths are channels.
 #[test]
 fn example_job_names_existing_files() {
     let text = fs::read_to_string(scripts().join("sagemaker/training-job.json")).expect("a job");

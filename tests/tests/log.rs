@@ -1,10 +1,10 @@
-//! `ONEGRAPH_LOG`: a run prints its decisions on request, and nothing otherwise.
+//! `ONEGRAPH_LOG` makes a run print its decisions; by default it prints none.
 
 mod common;
 
 use common::{BAD_CONFIG, Place, Said, micro, said};
 
-/// A tiny training with the variable set to `level`.
+/// A short training run with the variable set to `level`.
 fn train(level: Option<&str>) -> Said {
     let place = Place::new();
     let arguments = micro("--device cpu --set train.steps=2 --set train.run_dir=runs/log");

@@ -1,5 +1,5 @@
-//! Steps with several ranks on devices, on threads of one process: each rank has its part of a
-//! step, and all have the same weights.
+//! Steps of several ranks on devices, as threads of one process: each rank computes its part of a
+//! step, and all ranks have the same weights.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ struct After {
     state: Vec<Tensor>,
 }
 
-/// Runs each rank on a thread with its own pool for parallel loops, like separate processes.
+/// Runs each rank on a thread with a separate pool for parallel loops, as in separate processes.
 fn in_threads<T: Send, R: Send>(of_ranks: Vec<T>, run: impl Fn(T) -> R + Sync + Send) -> Vec<R> {
     let run = &run;
     std::thread::scope(|scope| {
@@ -56,7 +56,8 @@ fn on_devices(run: &Run, count: usize, steps: u64, seed: u64) -> Vec<After> {
     in_threads(devices, |device| after(&mut trainer_on(run, device), steps))
 }
 
-/// The largest difference of a tensor between two states, relative to the tensor's largest value.
+/// The largest difference between the tensors of two states, relative to the largest value of the
+/// tensor.
 fn distance(a: &After, b: &After) -> f32 {
     let of = |(a, b): (&Tensor, &Tensor)| {
         assert_eq!(a.0, b.0);
@@ -77,12 +78,12 @@ fn losses(after: &After) -> Vec<Vec<u32>> {
     after.records.iter().map(bits).collect()
 }
 
-/// Eighteen images leave a last batch of two in each epoch: only one group of four is non-empty.
+/// With eighteen images the last batch of each epoch has two: only one of four groups is non-empty.
 const TWENTY: [&str; 3] =
     ["train.batch_size=8", "train.images_per_group=2", "data.synthetic.train_images=18"];
 
-/// On devices the all-reduce is in fp16, so one rank and several agree up to rounding; ranks are
-/// bit-identical to each other, and so are two runs.
+/// On devices the all-reduce is in fp16, so results with one and several ranks agree only up to
+/// rounding; all ranks of a run, and two equal runs, are bit-identical.
 #[test]
 fn device_ranks_match_single_device_step() {
     let set = [&TWENTY[..], &["solver.initial_loss_scale=1024"]].concat();
@@ -103,8 +104,8 @@ fn device_ranks_match_single_device_step() {
     assert!(first[1].state == again[0].state, "two runs, in other orders of blocks and streams");
 }
 
-/// All-reduces in a group of one rank only round gradients to fp16, also with missing images in the
-/// batch: this data set has two for a batch of eight.
+/// All-reduces in a group of one rank only round gradients to fp16, also if images are missing in
+/// the batch: this data set has two images for a batch of eight.
 #[test]
 fn single_rank_all_reduce_does_not_change_step() {
     for images in ["data.synthetic.train_images=18", "data.synthetic.train_images=2"] {

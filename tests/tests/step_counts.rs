@@ -1,10 +1,9 @@
-//! FLOPs and bytes of a step's GEMMs, from the counts of its kernels: MMAs and bytes counted by the
-//! emulated driver, compared with the ops' costs and the launches.
+//! FLOPs and bytes of a step's GEMMs: compares the MMAs and bytes that the emulated driver counts
+//! with the ops' costs and the launches.
 //!
 //! A launch computes complete tiles of 16x8x16 MMAs: its rows and columns are padded to tiles, and
-//! its reduction to k-blocks of 32. Both follow only from the launch ([`GemmWork`]), and the counts
-//! must match exactly. So the FLOPs of `Op::cost` are a lower bound, and the difference is only
-//! padding.
+//! its reduction to k-blocks of 32. The launch determines both ([`GemmWork`]), and the counts must
+//! match exactly. So the FLOPs of `Op::cost` are a lower bound, and the difference is only padding.
 
 use std::sync::Arc;
 
@@ -40,7 +39,7 @@ struct Conv {
 }
 
 impl Conv {
-    /// The convolution of a launch, if it has one.
+    /// The convolution of a launch; `None` if it has none.
     fn of(launch: &Launch) -> Option<Self> {
         let bytes = launch.args.iter().find_map(|arg| match arg {
             Arg::Struct { bytes, .. } if bytes.len() == 44 => Some(bytes),
@@ -85,12 +84,13 @@ impl Conv {
             }
     }
 
-    /// At capacity, as in an op's cost.
+    /// FLOPs at capacity, as in the op's cost.
     fn flops(&self) -> u64 {
         2 * self.images * self.positions() * self.filters * self.filter_len()
     }
 
-    /// Pairs of a position along an axis and a filter position whose input is inside.
+    /// Number of pairs of output position and filter position along an axis whose input position is
+    /// inside.
     fn inside(&self, axis: usize) -> u64 {
         let lies = |p: u64, r: u64| {
             let at = p * self.stride + r;
@@ -100,8 +100,8 @@ impl Conv {
         (0..self.output[axis]).map(taps).sum()
     }
 
-    /// Filter positions and positions of a residue class along an axis, and the pairs whose output
-    /// is inside.
+    /// Along an axis, the numbers of filter positions and of positions of a residue class, and of
+    /// pairs whose output position is inside.
     fn class(&self, axis: usize, residue: u64) -> [u64; 3] {
         let (kernel, stride, pad) = (self.kernel[axis], self.stride, self.pad);
         let taps = kernel.saturating_sub(residue).div_ceil(stride);
@@ -117,15 +117,15 @@ impl Conv {
     }
 }
 
-/// One GEMM of a launch: a launch has several if a stride splits it into classes.
+/// One GEMM of a launch; a launch has several if a stride splits it into residue classes.
 #[derive(Debug, Clone, Copy)]
 struct GemmWork {
     rows: u64,
     columns: u64,
-    /// Length of the reduction, and in k-blocks.
+    /// Length of the reduction, and its number of k-blocks.
     k: u64,
     k_blocks: u64,
-    /// Valid values of both operands, as read by a row or column of tiles.
+    /// Valid values of the left and right operand, which a column or row of tiles reads.
     left: u64,
     right: u64,
 }
@@ -186,34 +186,35 @@ impl GemmWork {
         [self.rows.div_ceil(tile), self.columns.div_ceil(tile)]
     }
 
-    /// MMAs: complete tiles and k-blocks.
+    /// Number of MMAs, for complete tiles and k-blocks.
     fn mma(&self, tile: u64) -> u64 {
         let [rows, columns] = self.tiles(tile);
         rows * columns * self.k_blocks * (tile / 16) * (tile / 8) * (DEPTH / 16)
     }
 
-    /// MMAs that compute an RPN's outputs from complete tiles: columns of 16 as k, two output
-    /// tiles.
+    /// Number of MMAs that compute an RPN's outputs from complete hidden tiles: 16 hidden columns
+    /// are one step of the reduction, and there are two output tiles.
     fn rpn_mma(&self, tile: u64) -> u64 {
         let [rows, columns] = self.tiles(tile);
         rows * columns * (tile / 16) * (tile / 16) * 2
     }
 
-    /// Bytes of both operands: each column of tiles reads the left one, each row the right one.
+    /// Bytes read of both operands: each column of tiles reads the left operand, each row the right
+    /// one.
     fn copied_bytes(&self, tile: u64) -> u64 {
         let [rows, columns] = self.tiles(tile);
         HALF_BYTES * (columns * self.left + rows * self.right)
     }
 }
 
-/// Rows and columns of a kernel's tile, if it has a GEMM.
+/// Rows (= columns) of a kernel's tile; `None` if the kernel is no GEMM.
 fn tile(launch: &Launch) -> Option<u64> {
     let sizes = [("_large", 128), ("_small", 64), ("_unaligned", 64)];
     sizes.into_iter().find(|(name, _)| launch.kernel.ends_with(name)).map(|(_, size)| size)
 }
 
-/// Bytes that a GEMM stores: its output, including zero rows without data, or the valid part of
-/// every split's partial sums.
+/// Bytes that a GEMM stores: its output, including zeros in rows without data, or the valid part of
+/// the partial sums of every split.
 fn stored_bytes(launch: &Launch, products: &[GemmWork], conv: &Conv) -> u64 {
     let values: u64 = products.iter().map(|p| p.rows * p.columns).sum();
     let splits = u64::from(launch.grid[2]);
@@ -293,7 +294,7 @@ fn check(node: &CountedNode, (launch, counted): &(Launch, Counted), tile: u64) -
     if !launch.kernel.ends_with("unaligned") {
         assert_eq!(read, sum(&|p| p.copied_bytes(tile)), "{name}: bytes copied of {products:?}");
     }
-    // The cost is in fp32, and includes the epilogue's tensors.
+    // The op's cost is for fp32, and includes the epilogue's tensors.
     let operands = conv.operand_bytes(launch.kernel);
     assert!(node.cost.bytes >= operands / HALF_BYTES * FLOAT_BYTES, "{name}: the cost's bytes");
     let reads_all =
@@ -324,11 +325,12 @@ fn check_node(node: &CountedNode) -> bool {
     is_partial
 }
 
-/// Every GEMM of a step has the MMAs and bytes of its tiles, never fewer than the FLOPs of its cost
-/// and the bytes of its output.
+/// Every GEMM of a step has the MMAs and bytes of its tiles, and at least the FLOPs of its cost and
+/// the bytes of its output.
 #[test]
 fn step_gemm_work_matches_costs() {
-    // More positives than the images have: GEMMs of the mask head stop at a count.
+    // With capacity for more positives than the images have, the mask head's GEMMs stop at the
+    // count.
     let set = ["model.roi.batch_size_per_image=64".to_string()];
     let config = Config::load("micro", &set).expect("the preset loads");
     let gpu = TestGpu::new("A100 COUNT=1");

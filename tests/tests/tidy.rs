@@ -1,5 +1,5 @@
-//! Repository checks beyond the compiler and its lints: which crate may import which, where
-//! `unsafe` may be used, the format of source files, and that the documents are correct.
+//! Repository checks beyond the compiler and its lints: allowed imports between crates, where
+//! `unsafe` may be used, the format of source files, and the correctness of documents.
 //!
 //! Each check is a function from files to a list of errors, one line each with the file.
 
@@ -76,7 +76,7 @@ fn source_files_are_at_most_600_lines() {
     hold(long.map(|file| format!("{}: split it at {MAX_LINES} lines", file.path)).collect());
 }
 
-/// Two kinds of line may be longer: one with a URL, and one with nothing but a string literal.
+/// Lines with a URL, and lines that contain only a string literal, may be longer.
 #[test]
 fn lines_are_at_most_100_columns() {
     let is_wide = |line: &&str| {

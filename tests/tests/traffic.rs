@@ -1,9 +1,9 @@
-//! Shared and global memory requests of the GEMMs: bank conflicts and sectors, counted by the
+//! Bank conflicts and sectors of the GEMMs' shared and global memory requests, counted by the
 //! emulated driver and compared with a record.
 //!
-//! The rules are in `emulator/src/exec/counts.rs`: 32 banks of 4 bytes, a request with 16 bytes per
-//! lane served in quarter warps, with 8 bytes in half warps; 32-byte sectors. A ratio of 1 is the
-//! minimum: no bank is requested for two words in a pass, and sectors are fully used. Not verified
+//! The rules are in `emulator/src/exec/counts.rs`: 32 banks of 4 bytes; requests with 16 bytes per
+//! lane are served in quarter warps, with 8 bytes in half warps; sectors have 32 bytes. The ratio 1
+//! is the minimum: no pass requests two words of a bank, and sectors are fully used. Not verified
 //! on hardware.
 
 #![allow(clippy::unwrap_used)]
@@ -22,10 +22,10 @@ use kernels::signs::signs_of;
 use kernels::{GradEpilogue, OpRef, Role, TensorDesc};
 use test_gpu::{Counted, Operation, TestGpu};
 
-/// A 3x3 on a map of 16x16: complete tiles, with padding at the edges.
+/// Side of the map: a 3x3 convolution of 16x16 has complete tiles, and padding at the edges.
 const SIDE: usize = 16;
 
-/// The operations of a GEMM, in the order of a row of [`RECORD`].
+/// The memory operations of a GEMM, in the order of the columns of [`RECORD`].
 const OPERATIONS: [Operation; 7] = [
     Operation::Ldmatrix,
     Operation::CopyToShared,
@@ -36,13 +36,14 @@ const OPERATIONS: [Operation; 7] = [
     Operation::StoreGlobal,
 ];
 
-/// Units relative to the minimum for each kernel and operation; 0 if there are no such requests.
+/// Passes or sectors relative to the minimum, for each kernel and operation; 0 if there are no such
+/// requests.
 ///
-/// A chunk of eight floats is two vectors of four, each half of a sector, so that a request for
-/// floats touches twice the minimum number of sectors: in outputs and partial sums in fp32, in
-/// scale and bias. Signs are complete sectors in large tiles; a warp of a small one has half of
-/// each. In the small tiles of weight gradients the compiler reads a thread's eight accumulators in
-/// six loads.
+/// A chunk of eight floats is accessed as two vectors of four, each half of a sector, so requests
+/// for floats (fp32 outputs and partial sums, scale, bias) touch twice the minimum number of
+/// sectors. Sign bits are complete sectors in large tiles; a warp of a small tile has half of each
+/// sector. In the small tiles of weight gradients, the compiler reads a thread's eight accumulators
+/// with six loads.
 const RECORD: [(&str, [f64; 7]); 10] = [
     ("conv2d_f16_large", [1.0, 1.0, 1.0, 2.0, 1.0, 1.059, 1.0]),
     ("conv2d_f16_small", [1.0, 1.0, 1.0, 2.0, 1.0, 1.111, 1.059]),
@@ -56,13 +57,13 @@ const RECORD: [(&str, [f64; 7]); 10] = [
     ("conv2d_grad_weight_f16_small", [1.0, 1.0, 1.0, 5.5, 1.0, 1.0, 2.0]),
 ];
 
-/// Normally distributed inputs, each with its own seed.
+/// Normally distributed inputs, each with a separate seed.
 fn values(descs: &[(Role, &[usize])]) -> Vec<HostTensor> {
     let of = |(seed, (role, shape)): (u32, &(Role, &[usize]))| normal(*role, shape, seed, 0.1);
     (0..).zip(descs).map(of).collect()
 }
 
-/// The three passes with every part of their epilogues.
+/// The three passes (forward, both gradients) with all parts of their epilogues.
 fn passes(channels: usize) -> [(OpRef, Vec<HostTensor>); 3] {
     let map: &[usize] = &[1, SIDE, SIDE, channels];
     let weight: &[usize] = &[channels, 3, 3, channels];
@@ -98,8 +99,8 @@ fn passes(channels: usize) -> [(OpRef, Vec<HostTensor>); 3] {
     ]
 }
 
-/// The launches of an op on a GPU with this many multiprocessors: if few tiles fill it, they are
-/// large.
+/// The counted launches of an op on a GPU with this many SMs; if few tiles fill the GPU, large
+/// tiles are used.
 fn launches(op: &OpRef, inputs: &[HostTensor], multiprocessors: usize) -> Vec<Counted> {
     let gpu = TestGpu::new(&format!("A100:{multiprocessors} COUNT=1"));
     let device = gpu.open();
@@ -110,10 +111,10 @@ fn launches(op: &OpRef, inputs: &[HostTensor], multiprocessors: usize) -> Vec<Co
     gpu.take_counted()
 }
 
-/// Every kernel requests no more than recorded; if it requests less, the record must be updated.
+/// No kernel requests more than recorded; if it requests less, the record must be updated.
 #[test]
 fn gemm_memory_traffic_is_not_above_record() {
-    // Large tiles, small ones, and small ones with split-k.
+    // Settings for large tiles, small tiles, and small tiles with split-k.
     let settings = [(128, 1), (64, 1), (128, 108)];
     let of_setting = |(channels, multiprocessors)| {
         let launches_of =

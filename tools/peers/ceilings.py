@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What PyTorch reaches on this GPU in the two things that bound a kernel: a product of matrices in
-fp16 (TFLOP/s) and a copy of device memory (GB/s, bytes read and written).
+"""Measures PyTorch's throughput on this GPU for the two limits of a kernel: an fp16 GEMM (TFLOP/s)
+and a copy of device memory (GB/s, bytes read and written).
 
-Random data, a warm GPU, each figure the median of its runs, timed with the GPU's events. The file of
---json is written anew after each figure; `fp16_tflops` and `copy_gb_per_s` are the two that
-`bench nodes --ceilings` reads. On a CPU (--device cpu --tiny) the product is in fp32, and all that is
-shown is that the script runs.
+Random data, a warm GPU; each figure is the median of its runs, timed with CUDA events. The file of
+--json is rewritten after each figure; `bench nodes --ceilings` reads its `fp16_tflops` and
+`copy_gb_per_s`. On a CPU (--device cpu --tiny) the GEMM is in fp32, and the figures only show that
+the script runs.
 """
 import argparse
 import json
@@ -14,7 +14,7 @@ import statistics
 import sys
 import time
 
-# About half a millisecond, more than the host needs to queue a run.
+# About half a millisecond, longer than the host takes to queue a run.
 LEAD_CYCLES = 1_000_000
 # An idle GPU needs time to raise its clocks.
 WARM_SECONDS = 0.2
@@ -23,15 +23,15 @@ WARM_SECONDS = 0.2
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda", choices=("cpu", "cuda"))
-    parser.add_argument("--tiny", action="store_true", help="small sizes, to try the script")
-    parser.add_argument("--repeats", type=int, default=20, help="timed runs of each figure")
-    parser.add_argument("--budget", type=float, default=60, help="seconds to measure for")
-    parser.add_argument("--json", help="write the figures here, as they come")
+    parser.add_argument("--tiny", action="store_true", help="small sizes, to test the script")
+    parser.add_argument("--repeats", type=int, default=20, help="timed runs per figure")
+    parser.add_argument("--budget", type=float, default=60, help="time limit in seconds")
+    parser.add_argument("--json", help="file for the figures, rewritten after each")
     return parser.parse_args()
 
 
 def write(path, value):
-    """The whole file at once: a reader sees the old one or the new one."""
+    """Replaces the file atomically: a reader sees the old or the new contents."""
     if path:
         with open(path + ".new", "w") as file:
             json.dump(value, file, indent=1)
@@ -39,7 +39,7 @@ def write(path, value):
 
 
 def median_ms(torch, device, run, repeats, until):
-    """Median of the runs, or of those that end in time; at least one."""
+    """Median time of the runs that end before `until`; at least one run."""
     for _ in range(3):
         run()
     if device == "cuda":
@@ -47,13 +47,13 @@ def median_ms(torch, device, run, repeats, until):
         while time.time() < warm:
             run()
             torch.cuda.synchronize()
-    # Not in PyTorch's documented API: without it, short runs appear longer than they are.
+    # Not in PyTorch's documented API; without _sleep, short runs appear longer than they are.
     lead = getattr(torch.cuda, "_sleep", lambda cycles: None)
     times = []
     for _ in range(repeats):
         if device == "cuda":
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            # Keeps the GPU busy while the host queues the run: otherwise queueing would be timed.
+            # Keeps the GPU busy while the host queues the run; otherwise queueing would be timed.
             lead(LEAD_CYCLES)
             begin.record()
             run()
@@ -70,7 +70,7 @@ def median_ms(torch, device, run, repeats, until):
 
 
 def product(torch, args, n, dtype, until):
-    """TFLOP/s and milliseconds of a product of two square matrices."""
+    """TFLOP/s and milliseconds of a GEMM of two square matrices."""
     a, b = (torch.randn(n, n, device=args.device).to(dtype) for _ in range(2))
     out = torch.empty(n, n, device=args.device, dtype=dtype)
     ms = median_ms(torch, args.device, lambda: torch.mm(a, b, out=out), args.repeats, until)
@@ -78,7 +78,7 @@ def product(torch, args, n, dtype, until):
 
 
 def copy(torch, args, count, until):
-    """GB/s and milliseconds of a copy, its bytes counted twice: read and written."""
+    """GB/s and milliseconds of a copy; bytes count twice, as read and as written."""
     source = torch.randint(0, 255, (count,), dtype=torch.uint8, device=args.device)
     target = torch.empty_like(source)
     ms = median_ms(torch, args.device, lambda: target.copy_(source), args.repeats, until)
@@ -92,7 +92,7 @@ def main():
     except ImportError:
         print("SKIPPED: no PyTorch")
         return 0
-    # Loading PyTorch for the first time may take longer than all measurements.
+    # The budget starts here: importing PyTorch may take longer than all measurements.
     until = time.time() + args.budget
     if args.device == "cuda" and not torch.cuda.is_available():
         print("SKIPPED: PyTorch finds no GPU")

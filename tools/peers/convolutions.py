@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""What cuDNN makes of the convolutions of one training step, through PyTorch: forward and both
-gradients, fp16, channels last, cudnn.benchmark on, each shape by itself.
+"""Times cuDNN on the convolutions of one training step, through PyTorch: forward and gradients, fp16,
+channels last, cudnn.benchmark on, each shape separately.
 
-The shapes are those of `bench nodes --shapes FILE`: a list of objects with op, pass, n, h, w, c, k, r,
-s, stride, pad and count (how often the step runs it). What takes most work is measured first. A bias,
-a ReLU, a norm or a sum that onegraph does in the same kernel is not in these times. Random data, the
-median of the runs, timed with the GPU's events, L2 as the run before left it. The file of --json is
-written anew after each figure. On a CPU (--device cpu --tiny) it shows that the script runs.
+The shapes come from `bench nodes --shapes FILE`: a list of objects with op, pass, n, h, w, c, k, r,
+s, stride, pad and count (launches per step). Shapes with the most FLOPs are measured first. Times
+do not include bias, ReLU, norm or addition, which onegraph computes in the same kernel. Random
+data; each time is the median of the runs, timed with CUDA events, with L2 in the state after the
+previous run. The file of --json is rewritten after each figure. On a CPU (--device cpu --tiny) the
+figures only show that the script runs.
 """
 import argparse
 import json
@@ -15,23 +16,23 @@ import statistics
 import sys
 import time
 
-# About half a millisecond, more than the host needs to queue a run.
+# About half a millisecond, longer than the host takes to queue a run.
 LEAD_CYCLES = 1_000_000
 
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--shapes", required=True, help="list of shapes, by `bench nodes --shapes`")
+    parser.add_argument("--shapes", required=True, help="list of shapes of `bench nodes --shapes`")
     parser.add_argument("--device", default="cuda", choices=("cpu", "cuda"))
-    parser.add_argument("--tiny", action="store_true", help="cut all sizes, to try the script")
-    parser.add_argument("--repeats", type=int, default=10, help="timed runs of each shape")
-    parser.add_argument("--budget", type=float, default=60, help="seconds for all of it")
-    parser.add_argument("--json", help="write the figures here, as they come")
+    parser.add_argument("--tiny", action="store_true", help="reduce all sizes, to test the script")
+    parser.add_argument("--repeats", type=int, default=10, help="timed runs per shape")
+    parser.add_argument("--budget", type=float, default=60, help="time limit in seconds")
+    parser.add_argument("--json", help="file for the figures, rewritten after each")
     return parser.parse_args()
 
 
 def write(path, value):
-    """The whole file at once: a reader sees the old one or the new one."""
+    """Replaces the file atomically: a reader sees the old or the new contents."""
     if path:
         with open(path + ".new", "w") as file:
             json.dump(value, file, indent=1)
@@ -47,7 +48,7 @@ def out_size(shape):
 
 
 def flops(shape):
-    """Of one run; the same for all three passes."""
+    """FLOPs of one run, which are equal for all three passes."""
     height, width = out_size(shape)
     if "transpose" in shape["op"]:
         height, width = shape["h"], shape["w"]
@@ -56,7 +57,7 @@ def flops(shape):
 
 
 def runs(torch, device, shape):
-    """The three passes of a shape, by name: functions that run one."""
+    """A function for each of the three passes of a shape, by name."""
     dtype = torch.float16 if device == "cuda" else torch.float32
     random = lambda *sizes: torch.randn(*sizes, device=device, dtype=dtype)
     n, h, w, c, k, r, s = (shape[key] for key in "nhwckrs")
@@ -90,13 +91,13 @@ def runs(torch, device, shape):
 def median_ms(torch, device, run, repeats):
     for _ in range(3):
         run()
-    # Not in PyTorch's documented API: without it, short runs appear longer than they are.
+    # Not in PyTorch's documented API; without _sleep, short runs appear longer than they are.
     lead = getattr(torch.cuda, "_sleep", lambda cycles: None)
     times = []
     for _ in range(repeats):
         if device == "cuda":
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            # Keeps the GPU busy while the host queues the run: otherwise queueing would be timed.
+            # Keeps the GPU busy while the host queues the run; otherwise queueing would be timed.
             lead(LEAD_CYCLES)
             begin.record()
             run()
@@ -111,7 +112,7 @@ def median_ms(torch, device, run, repeats):
 
 
 def read_shapes(args):
-    """The list, what takes most work first."""
+    """The file's contents, and its shapes sorted by FLOPs per step, descending."""
     with open(args.shapes) as file:
         step = json.load(file)
     shapes = step["shapes"]
@@ -134,7 +135,7 @@ def main():
         print("SKIPPED: PyTorch finds no GPU")
         return 0
     if not os.path.isfile(args.shapes):
-        print(f"SKIPPED: there is no list of shapes, {args.shapes}")
+        print(f"SKIPPED: {args.shapes}, the list of shapes, does not exist")
         return 0
     torch.backends.cudnn.benchmark = True
     torch.set_grad_enabled(False)

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Detection by torchvision's maskrcnn_resnet50_fpn, to set beside `bench infer`.
+"""Times detection with torchvision's maskrcnn_resnet50_fpn, for comparison with `bench infer`.
 
-Eval mode, random weights, no download. What is timed is model(images): resizing, network, boxes,
-and with `masks` the pasting of masks at the images' size (not thresholded, not encoded); `boxes`
-leaves the pasting out. Images are random noise of the network's own size, on the device before the
-clock starts. Works with torch 1.13 and torchvision 0.14, and with newer ones.
+Eval mode, random weights, no download. The timed call is model(images): resizing, network, boxes,
+and in the part `masks` also pasting masks at image size (not thresholded, not encoded); the part
+`boxes` does not paste. Images are random noise of the network's input size, and are on the device
+before the clock starts. Works with torch 1.13 and torchvision 0.14, and with newer versions.
 
-Random weights give scores of no meaning: with --score-threshold 0 every image has as many
-detections as the model allows (--detections), as with `bench infer`; at the usual 0.05 it has none.
+Scores of random weights are meaningless: with --score-threshold 0 every image has the maximum
+number of detections (--detections), as in `bench infer`; with the usual 0.05 it has none.
 """
 import argparse
 import json
@@ -20,17 +20,17 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
     parser.add_argument("--padded", default="800x1344", help="HEIGHTxWIDTH of the images")
-    parser.add_argument("--batch", default="1,8", help="images a run, one size after the other")
-    parser.add_argument("--variants", default="", help="of fp32, amp, each + _nchw; default: fp32 "
-                        "on a CPU; fp32,amp on a GPU. channels_last unless _nchw")
-    parser.add_argument("--images", type=int, default=64, help="images to time at each size")
+    parser.add_argument("--batch", default="1,8", help="images per run, a list")
+    parser.add_argument("--variants", default="", help="fp32, amp, fp32_nchw or amp_nchw; default: "
+                        "fp32 on a CPU, fp32,amp on a GPU. channels_last unless _nchw")
+    parser.add_argument("--images", type=int, default=64, help="images to time per batch size")
     parser.add_argument("--warmup", type=int, default=2, help="runs before the clock starts")
     parser.add_argument("--score-threshold", type=float, default=0.0)
-    parser.add_argument("--detections", type=int, default=100, help="most of an image")
-    parser.add_argument("--classes", type=int, default=91, help="with the background")
-    parser.add_argument("--threads", type=int, default=0, help="of the CPU; 0: torch's own choice")
-    parser.add_argument("--budget", type=float, default=240, help="seconds for all of it")
-    parser.add_argument("--json", help="write the figures here, as they come")
+    parser.add_argument("--detections", type=int, default=100, help="maximum detections per image")
+    parser.add_argument("--classes", type=int, default=91, help="classes, including the background")
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0: torch's default")
+    parser.add_argument("--budget", type=float, default=240, help="time limit in seconds")
+    parser.add_argument("--json", help="file for the figures, rewritten after each")
     return parser.parse_args()
 
 
@@ -41,7 +41,7 @@ def make_model(args, torch):
     from torchvision.ops import FrozenBatchNorm2d
 
     torch.manual_seed(0)
-    # maskrcnn_resnet50_fpn as with published weights: frozen norms.
+    # Frozen norms, as in maskrcnn_resnet50_fpn with published weights.
     body = resnet50(weights=None, norm_layer=FrozenBatchNorm2d)
     for name, module in body.named_modules():
         if isinstance(module, FrozenBatchNorm2d):
@@ -59,7 +59,7 @@ def make_model(args, torch):
 
 
 class Peer:
-    """The model on a device, with the clock."""
+    """The model on a device, and its timing."""
 
     def __init__(self, args, torch, device):
         self.args, self.torch, self.device = args, torch, device
@@ -72,7 +72,7 @@ class Peer:
             self.torch.cuda.synchronize()
 
     def run(self, variant, batch, paste, left):
-        """Times one case; stops early when `left` seconds are used up."""
+        """Times one case; stops early after `left` seconds."""
         torch, args = self.torch, self.args
         channels_last = not variant.endswith("_nchw")
         layout = torch.channels_last if channels_last else torch.contiguous_format
@@ -112,7 +112,7 @@ class Peer:
 
 
 def quantile(ordered, share):
-    """By linear interpolation, as `bench` does it."""
+    """A quantile by linear interpolation, as in `bench`."""
     at = share * (len(ordered) - 1)
     low = int(at)
     high = min(low + 1, len(ordered) - 1)
@@ -171,10 +171,10 @@ def main():
     for i, (variant, batch, paste) in enumerate(cases):
         left = args.budget - (time.perf_counter() - started)
         if left <= 0:
-            print("SKIPPED for want of time: %s, batch %d" % (variant, batch), flush=True)
+            print("SKIPPED for lack of time: %s, batch %d" % (variant, batch), flush=True)
             continue
         try:
-            # The remaining time is shared by the remaining cases.
+            # The remaining time is divided equally among the remaining cases.
             case = peer.run(variant, batch, paste, left / (len(cases) - i))
             report["cases"].append(case)
             print(
@@ -183,7 +183,7 @@ def main():
                 "detections an image" % case,
                 flush=True,
             )
-        except Exception as fault:  # out of memory, or an unsupported type of an operator
+        except Exception as fault:  # out of memory, or an operator that does not support a type
             why = "%s, batch %d: %s" % (variant, batch, str(fault).splitlines()[0])
             report["failed"].append(why)
             print("FAILED " + why, flush=True)

@@ -1,11 +1,11 @@
-"""Loads `onegraph serve` and torchvision's model in a plain Python server with the same requests, in turn.
+"""Sends the same requests, in turn, to `onegraph serve` and to a plain Python server with torchvision's model.
 
     python3 tools/peers/torchvision_serve.py target/release/onegraph IMAGES [--threads N] [--clients N]
 
-Needs torch, torchvision and pycocotools, and a build with the feature `serve`. Both serve maskrcnn_resnet50_fpn with
-the same drawn weights, whose class scores are scaled so that objects pass the threshold; both answer with boxes, scores
-and masks as COCO's run lengths. IMAGES is a folder with JPEGs, of which 8 are taken. Prints requests/s, p50 and p99 of
-each round, and the ratio of the medians.
+Needs torch, torchvision and pycocotools. Both serve maskrcnn_resnet50_fpn with the same random weights, whose class
+scores are scaled so that detections exceed the threshold; both respond with boxes, scores and masks as COCO RLE. IMAGES
+is a folder with JPEGs, of which the first 8 are used. Prints requests/s, p50 and p99 latency of each round, and the
+ratio of the median requests/s.
 """
 
 import argparse
@@ -29,12 +29,12 @@ from PIL import Image
 from pycocotools import mask as coco
 
 IMAGES, ROUNDS, SCALE = 8, 5, 15
-# Rows of the classifier's 91 that are not COCO categories; `serve` ignores their objects.
+# Indices of the classifier's 91 rows that are not COCO categories; `serve` ignores their objects.
 NO_CATEGORY = [12, 26, 29, 30, 45, 66, 68, 69, 71, 83]
 
 
 def drawn():
-    """The model, from a seed; its objects are as many as a trained one's."""
+    """The model with random weights, scaled to give about as many detections as a trained model."""
     torch.manual_seed(0)
     model = torchvision.models.detection.maskrcnn_resnet50_fpn(weights=None, weights_backbone=None)
     with torch.no_grad():
@@ -45,7 +45,7 @@ def drawn():
 
 
 class Plain(BaseHTTPRequestHandler):
-    """A picture in, COCO results out; one picture at a time runs on all threads."""
+    """Responds to an image with COCO results; one image at a time runs, on all threads."""
 
     protocol_version = "HTTP/1.1"
     model, lock = None, threading.Lock()
@@ -75,7 +75,7 @@ class Plain(BaseHTTPRequestHandler):
 
 
 def load(port, bodies, clients):
-    """Seconds of each request, seconds of all, and objects found."""
+    """Seconds of each request, total seconds, and number of detections."""
 
     def ask(body):
         since = time.perf_counter()

@@ -1,6 +1,6 @@
-//! GPU figures in documents must match the history: a line with such figures ends in a comment that
-//! lists their sources, `<!-- figures: COMMIT/FILE: NAME, ..; .. -->`, in which `COMMIT/FILE/NAME
-//! over COMMIT/FILE/NAME` is a ratio.
+//! GPU figures in documents must match the history: a line with GPU figures ends in a comment that
+//! lists their sources, `<!-- figures: COMMIT/FILE: NAME, ..; .. -->`; `COMMIT/FILE/NAME over
+//! COMMIT/FILE/NAME` is the ratio of two figures.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,8 +23,8 @@ fn history() -> BTreeMap<String, f64> {
     found
 }
 
-/// The separate numbers of a line, as written: numbers in code, links and words such as H100 or
-/// 800x1344 are names.
+/// The numbers of a line, as written; numbers in code, in links and in words such as H100 or
+/// 800x1344 do not count.
 fn numbers(line: &str) -> Vec<String> {
     let code = line.split('`').step_by(2).collect::<Vec<_>>().join(" ");
     let parts = code.split(['(', ')']).filter(|part| !part.contains(".md"));
@@ -45,7 +45,7 @@ fn names(comment: &str) -> Vec<String> {
     groups.flat_map(of_group).collect()
 }
 
-/// The error in a line of a page; in `strict` pages no other line may contain a number.
+/// The error in a line of a page, if any; on `strict` pages every line with a number needs sources.
 fn fault(line: &str, strict: bool, known: &BTreeMap<String, f64>) -> Option<String> {
     let Some((text, comment)) = line.split_once(COMMENT) else {
         let about_gpus = ["H100", "H200", "A100"].iter().any(|gpu| line.contains(gpu));

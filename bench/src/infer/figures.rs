@@ -1,5 +1,5 @@
-//! The results of `bench infer`: rates and latencies at each depth of the pipeline from pixels to
-//! scores.
+//! The results of `bench infer`: rates and latencies up to each stage of the pipeline from pixels
+//! to scores.
 
 use engine::evaluate::{ImageDetections, Stages};
 use serde_json::{Value, json};
@@ -25,16 +25,16 @@ pub(super) struct Case {
     pub(super) scored: usize,
     /// Bytes of a run's inputs.
     pub(super) input_bytes: usize,
-    /// Milliseconds of CPU time over all threads for a run, including decoding.
+    /// CPU time of a run in milliseconds, over all threads, including decoding.
     pub(super) processor_ms: Option<f64>,
-    /// Milliseconds to copy them to a device, by the device's clock.
+    /// Milliseconds to copy a run's inputs to the device, by the device's clock.
     pub(super) copy_ms: Option<f64>,
 }
 
-/// Seconds of a run, up to some stage.
+/// Seconds of a run up to a stage.
 type Depth = fn(&Stages) -> f64;
 
-/// The depths up to which time is measured, by name, in order.
+/// The stages up to which time is reported, by name, in order.
 const DEPTHS: [(&str, Depth); 3] = [
     ("program", |s| s.program),
     ("boxes", |s| s.fill + s.program + s.read),
@@ -56,7 +56,7 @@ impl Case {
         self.runs.iter().map(|run| run.detections).sum::<usize>() as f64 / self.images() as f64
     }
 
-    /// Images per second, and the median and 95th percentile of a run's milliseconds.
+    /// Images per second, and median and 95th percentile of the milliseconds per run.
     fn timed(&self, depth: Depth) -> (f64, f64, f64) {
         let ms: Vec<f64> = self.runs.iter().map(|run| 1e3 * depth(&run.stages)).collect();
         let rate = 1e3 * self.images() as f64 / ms.iter().sum::<f64>();
@@ -90,7 +90,7 @@ impl Case {
             self.scored_rate(),
         );
         if let Some(ms) = self.processor_ms.filter(|_| self.copy_ms.is_none()) {
-            say!("      processor {ms:.0} ms a run");
+            say!("      CPU time {ms:.0} ms per run");
         }
         if let Some(ms) = self.copy_ms {
             let mib = self.input_bytes as f64 / (1 << 20) as f64;
@@ -128,7 +128,7 @@ pub(super) fn print_head() {
     let columns = "   images/s  p50 ms   p95 ms";
     say!(
         "{:>36} {columns:>27} {columns:>27} {columns:>27}  images/s",
-        "", // the next line explains the columns
+        "", // the next line contains the column names
     );
     say!(
         "{:>5} {:>12} {:>6} {:>10} {:>27} {:>27} {:>27} {:>9}",

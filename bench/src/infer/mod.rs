@@ -26,16 +26,16 @@ use figures::{Case, Run, print_head};
 
 #[derive(Debug, Args)]
 pub(crate) struct InferArgs {
-    /// Images per run; several sizes are measured one after the other.
+    /// Images per run; several values are measured one after another.
     #[arg(long, value_delimiter = ',', default_value = "1,8")]
     batch: Vec<usize>,
-    /// Images to time at each size; the data repeats if it has fewer.
+    /// Images to time at each batch size; the data repeats if it has fewer images.
     #[arg(long, default_value_t = 64)]
     images: usize,
     /// Warm-up runs.
     #[arg(long, default_value_t = 2)]
     warmup: usize,
-    /// Stop each size after this many seconds, with the images done by then.
+    /// Measure each batch size for at most this many seconds.
     #[arg(long)]
     seconds: Option<f64>,
     /// Config file, or the name of a preset.
@@ -44,19 +44,18 @@ pub(crate) struct InferArgs {
     /// Override a config value.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Detect on synthetic images that fill this padded shape, instead of the config's data.
+    /// Use synthetic images that fill this padded shape, instead of the config's data.
     #[arg(long, value_name = "HEIGHTxWIDTH")]
     padded: Option<PaddedShape>,
-    /// Weights of the model (safetensors); default those of model.weights or
-    /// model.backbone.weights, otherwise initial ones, which are random.
+    /// Weights of the model (safetensors); default: model.weights or model.backbone.weights,
+    /// otherwise random initial weights.
     #[arg(long, value_name = "FILE")]
     weights: Option<PathBuf>,
-    /// Minimum score of a detection. Partly random weights give meaningless scores: then the
-    /// default is 0, so that each image has the maximum number of detections; otherwise it is the
-    /// config's.
+    /// Minimum score of a detection. The default is the config's, but 0 with partly random weights,
+    /// whose scores are meaningless: each image then has the maximum number of detections.
     #[arg(long, value_name = "SCORE")]
     score_threshold: Option<f32>,
-    /// Write the figures to this file as they come.
+    /// Write the figures to this file, updated after each batch size.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     #[command(flatten)]
@@ -90,7 +89,7 @@ pub(crate) fn run(args: &InferArgs) -> anyhow::Result<()> {
     let told = match &weights {
         None => "random".to_string(),
         Some(path) if random == 0 => path.display().to_string(),
-        Some(path) => format!("{}, {random} tensors of it random", path.display()),
+        Some(path) => format!("{}, {random} missing tensors random", path.display()),
     };
     let threshold = config.model.detections.score_threshold;
     let (device, is_device) = match &backend {
@@ -128,7 +127,7 @@ pub(crate) fn run(args: &InferArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Synthetic images of the requested shape, otherwise the data that `onegraph eval` would use.
+/// Synthetic images if a padded shape is given, otherwise the data that `onegraph eval` would use.
 fn open_data(args: &InferArgs, config: &mut Config) -> anyhow::Result<DataSet> {
     let progress = Progress::loud();
     if let Some(shape) = args.padded {
@@ -138,7 +137,8 @@ fn open_data(args: &InferArgs, config: &mut Config) -> anyhow::Result<DataSet> {
     Ok(DataSet::open(config, split, &progress)?)
 }
 
-/// Runs full batches until the images or the time run out; then scores the detections.
+/// Runs full batches until the number of images or the time limit is reached; then scores the
+/// detections.
 fn time(
     args: &InferArgs,
     evaluator: &mut Evaluator,
@@ -194,7 +194,7 @@ fn time(
     Ok(Case { size, padded, runs, score_ms, scored, input_bytes, processor_ms, copy_ms })
 }
 
-/// One batch; reading and decoding its images is not timed.
+/// Runs one batch; reading and decoding its images is not timed.
 fn one(
     evaluator: &mut Evaluator,
     model: &mut DetectionModel,
@@ -206,8 +206,8 @@ fn one(
     Ok(evaluator.detector_mut().run_timed(shape, &batch, &mut model.state)?)
 }
 
-/// Median milliseconds to copy this many bytes to the device, by its own clock: the input-copy
-/// share of a program's time.
+/// Median milliseconds to copy `bytes` to the device, by the device's clock: the part of a
+/// program's time spent on copying inputs.
 fn copy_ms(device: &dyn Device, bytes: usize) -> anyhow::Result<f64> {
     let (stream, memory) = (device.stream()?, device.alloc(bytes)?);
     let (start, end) = (device.timing_event()?, device.timing_event()?);

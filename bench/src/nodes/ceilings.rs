@@ -1,4 +1,4 @@
-//! The ceilings that a launch is compared with: measured ones, or those of the data sheet.
+//! The ceilings with which each launch is compared: measured ones or the data sheet's peaks.
 
 use std::path::Path;
 
@@ -7,24 +7,25 @@ use kernels::time::Peak;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Limits of the device, and their source.
+/// Maximum rates of the device, and their source.
 #[derive(Debug, Clone)]
 pub(crate) struct Ceilings {
     pub(crate) peak: Peak,
     pub(crate) source: String,
 }
 
-/// The file of `--ceilings`; it may contain more.
+/// The file of `--ceilings`; additional keys are ignored.
 #[derive(Debug, Deserialize)]
 struct Measured {
-    /// Bytes read and written per second by a copy within device memory, in 10^9.
+    /// GB/s (10^9 bytes read and written per second) of a copy within device memory.
     copy_gb_per_s: f64,
     /// TFLOP/s of a large fp16 GEMM with fp32 accumulation.
     fp16_tflops: f64,
 }
 
 impl Ceilings {
-    /// The file's ceilings, or the known ones for this device name; `None` if there are none.
+    /// The ceilings in the file `path`, or else the data sheet's peaks of the device named
+    /// `device`; `None` if they are unknown.
     pub(crate) fn of(path: Option<&Path>, device: &str) -> anyhow::Result<Option<Self>> {
         let Some(path) = path else {
             let source = "the data sheet's peaks".to_string();

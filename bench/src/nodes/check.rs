@@ -1,5 +1,5 @@
-//! The check before timing: each op of the step at batch 1, on its actual inputs, against the CPU
-//! reference.
+//! The check before timing: compares each op of the step at batch 1, on its actual inputs, with the
+//! CPU reference.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::random_weights;
 
-/// The check's result for a node; the worst last.
+/// The check's result for a node, in ascending order of severity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Standing {
     Agrees,
@@ -32,7 +32,7 @@ impl Standing {
     }
 }
 
-/// Results by part and op: nodes have these at any batch.
+/// Results by part and op name, which do not depend on the batch size.
 #[derive(Debug, Default)]
 pub(crate) struct Standings(BTreeMap<String, Standing>);
 
@@ -51,12 +51,12 @@ fn key(node: &Node) -> String {
 pub(crate) struct Check {
     pub(crate) standings: Standings,
     pub(crate) json: Value,
-    /// Ops that differ.
+    /// Number of ops that differ.
     pub(crate) failed: usize,
 }
 
-/// Runs a step of one image, node by node, and prints the differences. Each node's name is printed
-/// to standard error before it runs.
+/// Runs a step of one image, node by node, and prints the differences. Prints each node's name to
+/// standard error before the node runs.
 pub(crate) fn run(
     config: &Config,
     data: &DataSet,

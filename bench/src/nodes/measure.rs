@@ -1,4 +1,4 @@
-//! The stages after the check: each launch, the graph, the graph on one stream, the timeline.
+//! The measurements after the check: each launch, the graph, the graph on one stream, the timeline.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use super::check::Standings;
 use super::rows::{self, Row};
 use crate::report::{percentile, write_json};
 
-/// Graph steps before measuring.
+/// Number of warm-up steps, run as graphs.
 const WARM_UP: usize = 2;
-/// Timestamps used to measure their own cost.
+/// Number of timestamps recorded to measure the cost of one.
 const STAMPS: usize = 1000;
-/// The only program of the only padded shape.
+/// Index of the only program: there is one padded shape and one micro-step.
 const PROGRAM: usize = 0;
 
-/// The settings of a measurement, and the results to compare it with.
+/// The settings of a measurement, the ceilings, and the check's results.
 pub(super) struct Options<'a> {
     pub(super) repeats: usize,
     /// Number of rows to print.
@@ -34,18 +34,18 @@ pub(super) struct Options<'a> {
     pub(super) timeline: Option<&'a Path>,
 }
 
-/// Microseconds of each piece of work, over several steps.
+/// The times of several steps, each split into timed pieces.
 struct Runs {
-    /// One list per step.
+    /// Microseconds of each piece, one list per step.
     us: Vec<Vec<f64>>,
-    /// Number of steps in which the host enqueued work later than the device needed it.
+    /// Number of steps in which the device had to wait for the host to enqueue work.
     late: usize,
-    /// Longest host time, in milliseconds.
+    /// Maximum time that the host needed to enqueue a step, in milliseconds.
     host_ms: f64,
 }
 
 impl Runs {
-    /// The median of each piece.
+    /// The median microseconds of each piece.
     fn medians(&self) -> Vec<f64> {
         let pieces = self.us.first().map_or(0, Vec::len);
         let piece = |i: usize| self.us.iter().map(|run| run[i]).collect::<Vec<_>>();
@@ -122,7 +122,8 @@ fn executor(trainer: &mut Trainer) -> anyhow::Result<&mut DeviceExecutor> {
     trainer.device_executor().context("the trainer is not on a device")
 }
 
-/// Runs `repeats` steps after one that shows how far ahead the host must enqueue.
+/// Runs `repeats` steps after an unrecorded one, which measures how far ahead the host must
+/// enqueue.
 fn steps(
     trainer: &mut Trainer,
     watch: &mut Stopwatch,
@@ -143,7 +144,7 @@ fn steps(
     Ok(runs)
 }
 
-/// The table of launches.
+/// Builds and prints the table of launches.
 fn of_launches(
     trainer: &mut Trainer,
     launches: &Runs,
@@ -171,14 +172,14 @@ fn print_whole(
         kernels as f64 * cost.empty_us / 1e3
     );
     say!("the graph {ms:.3} ms ({least:.3} to {most:.3}), {:.3} ms beyond that sum", ms - sum_ms);
-    say!("the graph on one stream {one:.3} ms: its streams save {:.3} ms", one - ms);
+    say!("the graph on one stream {one:.3} ms: several streams save {:.3} ms", one - ms);
     let late = launches.late + graph.late + alone.late;
     if late > 0 {
-        say!("the host was behind the device in {late} of these steps: they hold waits for it");
+        say!("in {late} of these steps the device waited for the host: their times are too long");
     }
 }
 
-/// Adds timestamps to a replay, and writes its timeline.
+/// Replays the graph with timestamps, and writes the timeline of the replay.
 fn timeline(
     trainer: &mut Trainer,
     device: &Arc<dyn Device>,
@@ -188,7 +189,7 @@ fn timeline(
 ) -> anyhow::Result<()> {
     let cost = StampCost::measure(device.as_ref(), STAMPS)?;
     let stamped = executor(trainer)?.capture_with_stamps(PROGRAM)?;
-    // Ignore the first replay of a graph.
+    // The first replay of a graph is not recorded.
     let run = steps(trainer, watch, 1, &mut |executor, watch| {
         executor.submit_with_stamps(&stamped, watch).map(drop)
     })?;
@@ -197,7 +198,7 @@ fn timeline(
     let [ms, ..] = run.ms();
     say!(
         "timeline: one replay with {} stamps: {ms:.3} ms; one stamp takes {:.2} us, and the \
-         clock goes in steps of {} ns ({} different times of {} stamps)",
+         clock's resolution is {} ns ({} different times of {} stamps)",
         2 * spans.len(),
         cost.each_us,
         cost.step_ns,

@@ -1,5 +1,6 @@
-//! `bench nodes`: profiles one training step on a device. Each op is checked, then each launch is
-//! timed in place; then the graph as a whole, on its streams and on one, and a timeline.
+//! `bench nodes`: profiles one training step on a device. First each op is checked, then each
+//! launch of the step is timed, then the entire graph, on its streams and on a single stream;
+//! finally a timeline is recorded.
 
 mod ceilings;
 mod check;
@@ -28,7 +29,7 @@ use check::Check;
 
 #[derive(Debug, Args)]
 pub(crate) struct NodesArgs {
-    /// Steps per measurement, after one that is not counted.
+    /// Steps per measurement, after one that is not measured.
     #[arg(long, default_value_t = 7)]
     repeats: usize,
     /// Config file, or the name of a preset.
@@ -40,11 +41,11 @@ pub(crate) struct NodesArgs {
     /// Train on synthetic images that fill this padded shape, instead of the config's data.
     #[arg(long, value_name = "HEIGHTxWIDTH")]
     padded: Option<PaddedShape>,
-    /// Ceilings to compare launches with, {"copy_gb_per_s": .., "fp16_tflops": ..}; default those
-    /// of the data sheet.
+    /// JSON file with ceilings to compare launches with, {"copy_gb_per_s": .., "fp16_tflops": ..};
+    /// default: the data sheet's peaks.
     #[arg(long, value_name = "FILE")]
     ceilings: Option<PathBuf>,
-    /// Compare each op of a one-image step with the CPU reference: before timing, as the only task,
+    /// Compare each op of a one-image step with the CPU reference before timing, instead of timing,
     /// or not at all.
     #[arg(
         long,
@@ -54,10 +55,10 @@ pub(crate) struct NodesArgs {
         default_missing_value = "only"
     )]
     check: When,
-    /// Skip ops in the check that take the CPU more GFLOP than this.
+    /// Skip ops with more GFLOP than this in the check, since the CPU needs too long for them.
     #[arg(long, value_name = "GFLOP", default_value_t = 200.0)]
     check_gflop: f64,
-    /// Number of table rows to print; the JSON contains all.
+    /// Number of table rows to print; the JSON file contains all rows.
     #[arg(long, default_value_t = 60)]
     rows: usize,
     /// Write the timeline of one replay to this file, a trace for Perfetto (ui.perfetto.dev) or
@@ -68,7 +69,7 @@ pub(crate) struct NodesArgs {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Only write the shapes of the step's convolutions and linear layers to this file; needs no
-    /// device.
+    /// GPU.
     #[arg(long, value_name = "FILE")]
     shapes: Option<PathBuf>,
     #[command(flatten)]
@@ -82,7 +83,7 @@ enum When {
     Skip,
 }
 
-/// The figures so far, written as they come.
+/// The figures so far; the file is rewritten after each addition.
 struct Figures<'a> {
     value: Value,
     path: Option<&'a Path>,
@@ -135,7 +136,7 @@ pub(crate) fn run(args: &NodesArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The data of the step, with one padded shape.
+/// Opens the data of the step, and checks that it has exactly one padded shape.
 fn open_data(args: &NodesArgs, config: &mut Config) -> anyhow::Result<DataSet> {
     let progress = Progress::loud();
     let data = match args.padded {
@@ -144,7 +145,7 @@ fn open_data(args: &NodesArgs, config: &mut Config) -> anyhow::Result<DataSet> {
     };
     anyhow::ensure!(
         data.shapes.len() == 1,
-        "these images have {} padded shapes, and one step has one: choose it with --padded",
+        "the images have {} padded shapes, but a step has one: choose it with --padded",
         data.shapes.len()
     );
     anyhow::ensure!(
@@ -154,7 +155,8 @@ fn open_data(args: &NodesArgs, config: &mut Config) -> anyhow::Result<DataSet> {
     Ok(data)
 }
 
-/// Prints and returns what the figures refer to.
+/// Prints and returns the conditions of the measurement: device, commit, preset, batch, shape,
+/// ceilings.
 fn head(
     args: &NodesArgs,
     config: &Config,
@@ -169,7 +171,7 @@ fn head(
         Some(Ceilings { peak, source }) => {
             say!("ceilings: {:.0} TFLOP/s and {:.0} GB/s ({source})", peak.tflops, peak.gb_per_s)
         }
-        None => say!("ceilings: none is known of this device; --ceilings gives measured ones"),
+        None => say!("ceilings: unknown for this device; give measured ones with --ceilings"),
     }
     json!({
         "device": name, "driver": driver(), "commit": commit, "preset": args.preset,

@@ -1,7 +1,7 @@
-//! The launches of a step by kernel, op and shapes: time, work, and share of the ceiling.
+//! The launches of a step grouped by kernel, op and shapes: time, work, and share of the ceiling.
 //!
-//! FLOPs and bytes are per node, at capacity. A node with several kernels is one row, with the time
-//! of each kernel below it.
+//! FLOPs and bytes are counted for one node with all rows in use (at capacity). A node with several
+//! kernels is one row, followed by the time of each kernel.
 
 use std::collections::BTreeMap;
 
@@ -16,27 +16,27 @@ use super::ceilings::Ceilings;
 use super::check::{Standing, Standings};
 use crate::work;
 
-/// Nodes of the same kernels, op and shapes.
+/// Nodes with equal kernels, op and shapes.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
-    /// Name of the op, or of the launch at the start or end of a step.
+    /// Name of the op, or of the work at the start or end of a step.
     pub(crate) op: String,
-    /// Inputs, outputs and updates.
+    /// Shapes of inputs, outputs and updated tensors.
     pub(crate) shapes: String,
     /// `forward`, `backward`, `update`, or `step` at the start and end.
     pub(crate) pass: String,
     pub(crate) nodes: Vec<String>,
-    /// Each kernel with the microseconds of all its launches.
+    /// Each kernel with the total microseconds of its launches.
     pub(crate) kernels: Vec<(String, f64)>,
     /// FLOPs and bytes of one node.
     pub(crate) flops: f64,
     pub(crate) bytes: f64,
-    /// The check's result for the worst of its nodes; `None` without a check.
+    /// The worst check result of the row's nodes; `None` without a check.
     pub(crate) standing: Option<Standing>,
 }
 
 impl Row {
-    /// Microseconds of all nodes.
+    /// Total microseconds of the row's nodes.
     pub(crate) fn us(&self) -> f64 {
         self.kernels.iter().map(|(_, us)| us).sum()
     }
@@ -45,12 +45,13 @@ impl Row {
         self.us() / self.nodes.len() as f64
     }
 
-    /// Fraction of the ceiling that bounds it.
+    /// Achieved fraction of the ceiling: minimum time by FLOPs and bytes, divided by measured time.
     fn share(&self, ceilings: Option<&Ceilings>) -> Option<f64> {
         ceilings.map(|c| 1e3 * c.peak.least_ms(self.flops, self.bytes) / self.each_us())
     }
 
-    /// Microseconds above the ceiling's time; all of them, if no ceiling is known.
+    /// Microseconds by which the nodes exceed the minimum time given by the ceiling; the total time
+    /// if no ceiling is known.
     fn lost_us(&self, ceilings: Option<&Ceilings>) -> f64 {
         self.us() * (1.0 - self.share(ceilings).unwrap_or(0.0))
     }
@@ -108,7 +109,7 @@ fn launches(work: &Work) -> impl Iterator<Item = &'static str> {
     work.tasks().map(Task::name)
 }
 
-/// The node at a work index; `None` at the start and end of the step.
+/// The node of the work at `position`; `None` for the work at the start and end of the step.
 pub(crate) fn node_at(prepared: &Prepared, position: usize) -> Option<&Node> {
     let launch = prepared.schedule.launches().get(position.checked_sub(1)?)?;
     Some(&prepared.program.nodes()[launch.node.index()])
@@ -126,7 +127,7 @@ fn row(prepared: &Prepared, position: usize, work: &Work, standings: Option<&Sta
         standing: None,
     };
     let Some(node) = node_at(prepared, position) else {
-        // No computation there: it only copies inputs.
+        // The start and end of a step compute nothing: they only copy inputs.
         let written = work.tasks().flat_map(Task::touches).filter(|t| t.access.writes());
         row.bytes = 2.0 * written.map(|t| t.bytes as f64).sum::<f64>();
         return row;
@@ -144,7 +145,7 @@ fn row(prepared: &Prepared, position: usize, work: &Work, standings: Option<&Sta
     row
 }
 
-/// `12x200x336x256 256x3x3x256`; only the first few of a long list.
+/// The shapes as text, such as `12x200x336x256 256x3x3x256`; a long list is truncated.
 fn shapes(descs: &[TensorDesc]) -> String {
     const MOST: usize = 6;
     let shape = |desc: &TensorDesc| match &desc.shape[..] {
@@ -158,7 +159,7 @@ fn shapes(descs: &[TensorDesc]) -> String {
     texts.join(" ")
 }
 
-/// Prints the first `most` rows, and the total of the others.
+/// Prints the first `most` rows, and the total time of the remaining rows.
 pub(crate) fn print(rows: &[Row], most: usize, ceilings: Option<&Ceilings>) {
     say!(
         "{:>9} {:>5} {:>9} {:>8} {:>8} {:>8}  kernel | op, shapes (first node)",

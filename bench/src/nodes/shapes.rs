@@ -1,5 +1,5 @@
-//! `bench nodes --shapes FILE`: the distinct convolutions and linear layers of the step, for
-//! another program that times the same GEMMs.
+//! `bench nodes --shapes FILE`: writes the distinct convolutions and linear layers of the step, so
+//! that an external program can time the same GEMMs.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -20,14 +20,14 @@ use kernels::ops::stem::{self, Stem};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// COCO's classes, for a config that takes the number from the data.
+/// COCO's number of classes, for configs that take the number from the data.
 const CLASSES: usize = 80;
-/// Objects per image: does not affect any GEMM.
+/// Objects per image; they affect no GEMM.
 const OBJECTS: usize = 100;
 
-/// A GEMM: the convolution of `n` maps of `h` x `w` x `c` with `k` filters of `r` x `s`, forward
-/// or one of its gradients. In a linear layer `n` is the number of rows. In a transposed
-/// convolution `h` and `w` are the input's, and its output is `stride` times as large.
+/// A GEMM: the convolution of `n` maps of `h` x `w` x `c` with `k` filters of `r` x `s`, forward or
+/// one of its gradients. In a linear layer `n` is the number of rows. In a transposed convolution
+/// `h` and `w` are the input's extents, and the output's are `stride` times as large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 struct Gemm {
     op: &'static str,
@@ -64,7 +64,7 @@ impl Gemm {
     };
 }
 
-/// The shapes of a preset's step, with how often each occurs.
+/// The shapes of a preset's step, each with its number of occurrences.
 pub(crate) fn shapes(config: &Config, preset: &str, padded: PaddedShape) -> anyhow::Result<Value> {
     let program = program(config, padded)?;
     let mut counts: BTreeMap<Gemm, usize> = BTreeMap::new();
@@ -131,7 +131,7 @@ fn of_projected(program: &Program, node: &Node, op: &Projected) -> [Gemm; 2] {
     })
 }
 
-/// The GEMM of a node, if it is one.
+/// The GEMM of a node; `None` if its op is not a GEMM.
 fn gemm(program: &Program, node: &Node) -> Option<Gemm> {
     let op: &dyn Any = node.op.as_ref();
     let input = |i: usize| program.desc(node.inputs[i]);
@@ -160,7 +160,8 @@ fn gemm(program: &Program, node: &Node) -> Option<Gemm> {
             Gemm { op: "linear", h: 1, w: 1, c, ..plain }
         }
         Layer::Conv2d { stride, pad, dilation, groups } => {
-            // Images have a padding channel that filters do not use.
+            // Images have a padding channel that the filters do not read; count the filters'
+            // channels.
             let [r, s, c] = [1, 2, 3].map(|i| w.dim(i));
             Gemm { op: "conv2d", c: c * groups, r, s, stride, pad, dilation, groups, ..plain }
         }
@@ -178,7 +179,7 @@ mod tests {
 
     use super::shapes;
 
-    /// R50-FPN's layers as in its paper and torchvision, counted by hand.
+    /// The layers of R50-FPN as in its paper and in torchvision, counted by hand.
     #[test]
     fn r50_gemm_shapes_match_its_layers() {
         let set = ["train.batch_size=12".to_string()];
@@ -198,7 +199,8 @@ mod tests {
         let stem = [12, 800, 1344, 3, 64, 7, 7, 2, 3];
         assert_eq!(find("conv2d", "forward", stem), Some(1));
         assert_eq!(find("conv2d", "grad_weight", stem), None, "the stem is frozen");
-        // 3x3 of res2's three blocks; on P2: the FPN's output and the RPN's hidden layer.
+        // The 3x3 convolutions of res2's three blocks; then, on P2, the FPN's output convolution
+        // and the RPN's hidden layer.
         assert_eq!(find("conv2d", "forward", [12, 200, 336, 64, 64, 3, 3, 1, 1]), Some(3));
         assert_eq!(find("conv2d", "forward", [12, 200, 336, 256, 256, 3, 3, 1, 1]), Some(2));
         // fc6 of 512 RoIs per image.

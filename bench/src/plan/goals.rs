@@ -1,5 +1,5 @@
-//! Hand-counted limits of the step of Mask R-CNN R50: a change that adds work, bytes or launches
-//! fails here. Also the table of `docs/models.md`.
+//! Hand-counted limits for the training step of Mask R-CNN R50: a change that adds FLOPs, bytes or
+//! launches fails here. Also checks the table in `docs/models.md`.
 
 use std::path::Path;
 
@@ -29,7 +29,7 @@ fn step(gpu: &Gpu, case: Case, padded: PaddedShape) -> StepPlan {
     model.step(&Setting { case, ..SINGLE })
 }
 
-/// TFLOP, GB and kernels of a step at 800x1088, with 64 positives per image.
+/// Maximum TFLOP and GB per image, and kernels per step, at 800x1088 with 64 positives per image.
 const TFLOP: f64 = 0.99;
 const GIGABYTES: f64 = 3.4;
 const KERNELS: usize = 343;
@@ -45,7 +45,8 @@ fn step_flops_bytes_and_kernels_match_record() {
     assert!(step.kernels() <= KERNELS, "{} kernels, of {KERNELS}", step.kernels());
 }
 
-/// No node is faster than the data sheet, none uses more than 92 % of its bandwidth, even at best.
+/// Even in the fast case, no node is faster than the data sheet allows or uses more than 92 % of
+/// its bandwidth.
 #[test]
 fn no_node_estimate_is_below_its_bound() {
     for gpu in Gpu::NAMES.map(|name| Gpu::named(name).expect(name)) {
@@ -60,7 +61,7 @@ fn no_node_estimate_is_below_its_bound() {
     }
 }
 
-/// Accuracies add two launches, and do not change kernel, grid and stream of all others.
+/// Accuracies add two launches; kernel, grid and stream of all other launches stay the same.
 #[test]
 fn accuracies_add_two_launches() {
     let gpu = Gpu::named(Gpu::NAMES[0]).expect("a GPU");
@@ -77,8 +78,8 @@ fn accuracies_add_two_launches() {
     assert_eq!(plain, asked);
 }
 
-/// Kernel, grid and stream of each launch of every preset, as a digest by preset and GPU: detects a
-/// cost model that selects other plans.
+/// A digest of kernel, grid and stream of all launches, per preset and GPU: fails if the cost model
+/// selects different GEMM plans.
 #[test]
 fn every_gemm_matches_recorded_plan() {
     let mut found = String::new();
@@ -103,8 +104,8 @@ fn every_gemm_matches_recorded_plan() {
     assert!(found == include_str!("plans.txt"), "bench/src/plan/plans.txt is to be:\n{found}");
 }
 
-/// The all-reduces of many GPUs run one after another, before the update; slower networks only
-/// increase the time.
+/// With many GPUs the all-reduces run one after another, before the update; a slower network
+/// increases the step time.
 #[test]
 fn multi_gpu_step_waits_for_all_reduce() {
     let config = Config::load("mlperf_r50", &[]).expect("a preset");
@@ -123,12 +124,14 @@ fn multi_gpu_step_waits_for_all_reduce() {
     assert!(in_turn, "{sums:?}");
     let end = sums.iter().map(|node| node.start_ms + node.ms).fold(0.0, f64::max);
     assert!(end < slow.ms, "the update comes after the last sum");
-    // MLPerf's parameters without stem and res2, in half, after the losses.
+    // The first all-reduce contains the losses; the others contain the fp16 gradients of MLPerf's
+    // parameters without stem and res2.
     let gradients: usize = sums[1..].iter().map(|node| node.summed_bytes).sum();
     assert_eq!(gradients, 2 * 44_125_173);
 }
 
-/// The row of a preset: trained heads, work, and speed on one H100.
+/// The table row of a preset: millions of trained parameters, TFLOP per image, and images/s on one
+/// H100.
 fn row(preset: &str) -> String {
     let config = Config::load(preset, &[]).expect("a preset");
     let model = Model::new(&config, 1, IMAGES, FULL, &Gpu::h100()).expect("a model");

@@ -1,6 +1,6 @@
 //! `bench plan`: the predicted time of a training step, node by node, and how it scales over GPUs.
-//! The step is the real Program with its schedule and its launches; durations come from a cost
-//! model ([`kernels::time`]), each a range.
+//! The step is the actual Program with its schedule and launches; a cost model ([`kernels::time`])
+//! predicts a range for each duration.
 
 #[cfg(test)]
 mod goals;
@@ -23,13 +23,13 @@ use crate::report::{commit, write_json};
 use model::{Model, Setting, StepPlan};
 use network::Network;
 
-/// Maximum number of ranks for which the formulas are meant.
+/// Maximum number of ranks for which the formulas are valid.
 const MAX_GPUS: usize = 4096;
 const MAX_IMAGES: usize = 256;
 
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
-    /// Number of GPUs, one rank each.
+    /// Number of GPUs, with one rank each.
     #[arg(long, value_name = "N", default_value_t = 8)]
     gpus: usize,
     /// The GPU: a100, h100 or h200.
@@ -43,21 +43,21 @@ pub(crate) struct PlanArgs {
     /// Change a value of the config.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Images of each GPU. Default: train.images_per_group.
+    /// Images per GPU. Default: train.images_per_group.
     #[arg(long)]
     images: Option<usize>,
-    /// The images' padded shape. Default: input.min_size by input.max_size, padded.
+    /// Padded shape of the images. Default: input.min_size by input.max_size, padded.
     #[arg(long, value_name = "HEIGHTxWIDTH")]
     padded: Option<PaddedShape>,
-    /// Positive RoIs per image, on average: the mask head works only on them.
+    /// Average number of positive RoIs per image; the mask head processes only these.
     #[arg(long, default_value_t = 64.0)]
     positives: f64,
-    /// Write the figures here.
+    /// Write the figures to this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
-/// The step with a number of GPUs, from the fast case to the slow one.
+/// The step with `gpus` GPUs; each list goes from the fast to the slow case.
 #[derive(Debug, Serialize)]
 struct Scaling {
     gpus: usize,
@@ -170,7 +170,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     write_json(path, &value)
 }
 
-/// Every node in launch order, and their sum.
+/// Prints all nodes in launch order, and their totals.
 fn print_nodes(step: &StepPlan, images: usize) {
     say!("");
     say!("   start       ms    floor   GFLOP       MB  s  node: kernels");
@@ -191,8 +191,8 @@ fn print_nodes(step: &StepPlan, images: usize) {
         );
     }
     say!(
-        "{} nodes, {} kernels, {:.3} TFLOP and {:.2} GB per image, floor {:.2} ms; one after the \
-         other {:.2} ms, on their streams {:.2}",
+        "{} nodes, {} kernels, {:.3} TFLOP and {:.2} GB per image, floor {:.2} ms; one after \
+         another {:.2} ms, on several streams {:.2}",
         step.nodes.len(),
         step.kernels(),
         step.sum(|node| node.flops) / 1e12 / images as f64,
@@ -206,7 +206,7 @@ fn print_nodes(step: &StepPlan, images: usize) {
 fn print_scaling(rows: &[Scaling], network: &Network) {
     say!("");
     say!("{} GB/s and {} us per hop between GPUs", network.gb_per_s, network.hop_us);
-    say!("of each range the guess comes first; a measurement outside of it refutes the model");
+    say!("each range follows its expected value; a measurement outside it refutes the model");
     say!("gpus  step, ms               images/s per GPU    of one");
     for row in rows {
         let of_one = 100.0 * rows[0].step_ms[1] / row.step_ms[1];
@@ -215,12 +215,12 @@ fn print_scaling(rows: &[Scaling], network: &Network) {
     }
 }
 
-/// Images per second of a GPU, from the duration of a step.
+/// Images per second of one GPU, from the durations of a step.
 fn rates(images: usize, step_ms: [f64; 3]) -> [f64; 3] {
     step_ms.map(|ms| 1e3 * images as f64 / ms)
 }
 
-/// A range after its expected value: `52.6 (45.2 to 64.7)`.
+/// The expected value followed by the range: `52.6 (45.2 to 64.7)`.
 fn range([fast, expected, slow]: [f64; 3], digits: usize) -> String {
     let (low, high) = (fast.min(slow), fast.max(slow));
     format!("{expected:.digits$} ({low:.digits$} to {high:.digits$})")

@@ -1,4 +1,4 @@
-//! The real training step as work: each Program node with the predicted time of its launches.
+//! The actual training step as tasks: each Program node with the predicted time of its launches.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -20,17 +20,18 @@ use serde::Serialize;
 use super::network::Network;
 use super::timeline::{self, simulate};
 
-/// COCO's classes, for a config that takes the number from the data.
+/// COCO's number of classes, for configs that take the number from the data.
 const CLASSES: usize = 80;
 /// Maximum number of objects per image.
 const OBJECTS: usize = 100;
 /// Kernels that read only a few elements of their input maps.
 const PICKS: [&str; 2] = ["gather_patches_f16x8", "decode_proposals_f16"];
-/// Weight gradient kernels: rows in use are shared among all of their blocks.
+/// Name prefix of weight gradient kernels: all of their blocks work, also if only some rows are in
+/// use.
 const SHARED_ROWS: &str = "conv2d_grad_weight";
 
-/// Dependent steps per kernel, in microseconds, for any number of images: counted by hand from the
-/// kernels' rounds.
+/// Minimum microseconds of kernels limited by a chain of dependent steps, independent of the number
+/// of images: estimated by hand from the number of rounds.
 const CHAINS: &[(&str, f64)] = &[
     ("nms_proposals_sort", 40.0),
     ("nms_proposals_compare", 110.0),
@@ -46,11 +47,11 @@ const CHAINS: &[(&str, f64)] = &[
     ("mask_bce_loss_total", 10.0),
     ("control_step", 5.0),
     ("publish", 3.0),
-    // The tile that most RoIs overlap.
+    // Limited by the tile that the most RoIs overlap.
     ("roi_align_grad_tiles", 50.0),
 ];
 
-/// SMs occupied by a collective: one per channel; a typical number.
+/// Number of SMs that a collective occupies, one per channel; a typical value.
 const CHANNELS: f64 = 16.0;
 
 /// A node of the step.
@@ -59,27 +60,27 @@ pub(super) struct NodePlan {
     pub(super) name: String,
     pub(super) stream: usize,
     pub(super) kernels: Vec<&'static str>,
-    /// FLOPs of the op, with the step's number of positives, not at capacity.
+    /// FLOPs of the op for the step's actual number of positives, not at capacity.
     pub(super) flops: f64,
     pub(super) bytes: f64,
-    /// Bytes that it all-reduces over GPUs.
+    /// Bytes that the node all-reduces over GPUs.
     pub(super) summed_bytes: usize,
-    /// At the data sheet's full rates for FLOPs and bytes.
+    /// Minimum duration: FLOPs and bytes at the data sheet's peak rates.
     pub(super) floor_ms: f64,
-    /// Duration when nothing else runs, with a gap for each kernel.
+    /// Duration when nothing else runs, including a launch gap per kernel.
     pub(super) ms: f64,
-    /// Its start in the step.
+    /// Start of the node, from the start of the step.
     pub(super) start_ms: f64,
 }
 
-/// The nodes of a step in launch order, and its duration.
+/// The nodes of a step in launch order, and the duration of the step.
 pub(super) struct StepPlan {
     pub(super) nodes: Vec<NodePlan>,
     pub(super) ms: f64,
 }
 
 impl StepPlan {
-    /// The sum of a figure over all nodes.
+    /// The sum of a field over all nodes.
     pub(super) fn sum(&self, of: fn(&NodePlan) -> f64) -> f64 {
         self.nodes.iter().map(of).sum()
     }
@@ -89,7 +90,7 @@ impl StepPlan {
     }
 }
 
-/// The conditions of a step.
+/// The conditions under which a step is predicted.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Setting {
     pub(super) case: Case,
@@ -99,7 +100,7 @@ pub(super) struct Setting {
     pub(super) positives: f64,
 }
 
-/// A training step of one rank, ready to be timed.
+/// The launches of one rank's training step, whose time can be predicted.
 pub(super) struct Model {
     gpu: Gpu,
     pub(super) prepared: Prepared,
@@ -109,7 +110,7 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// The step of `gpus` GPUs with `images` images each, of a padded shape.
+    /// The step of one of `gpus` GPUs, with `images` images of a padded shape per GPU.
     pub(super) fn new(
         config: &Config,
         gpus: usize,
@@ -141,7 +142,7 @@ impl Model {
         Ok(Self { gpu: gpu.clone(), prepared, capacity, launches })
     }
 
-    /// Plans the step.
+    /// Predicts the step.
     pub(super) fn step(&self, setting: &Setting) -> StepPlan {
         let rates = Rates::of(&self.gpu, setting.case);
         let places = self.prepared.schedule.launches().iter().zip(self.launches.works());
@@ -188,7 +189,8 @@ impl Model {
             ms = setting.network.all_reduce_ms(setting.gpus, summed_bytes);
             share = CHANNELS / self.gpu.multiprocessors as f64;
         }
-        // The data sheet's rate is for tensor cores: other ops are bounded by their bytes.
+        // The data sheet's rate is for tensor cores: ops that do not use them are bounded by their
+        // bytes.
         let products = if node.op.traits().on_tensor_cores { flops } else { 0.0 };
         let plan = NodePlan {
             name: program.node_name(place.node),
@@ -214,7 +216,7 @@ impl Model {
         })
     }
 
-    /// Kernel, bytes and time of a task of a node, if it is a launch.
+    /// Kernel, bytes and time of one of a node's tasks; `None` if the task is not a kernel launch.
     fn piece(
         &self,
         rates: &Rates,
@@ -245,8 +247,8 @@ impl Model {
     }
 }
 
-/// The config with a batch for these GPUs, in groups that divide the images of a rank: if the
-/// config's groups do not, the rank's images are one group, with as many proposals per image.
+/// The config with `images` images per GPU. If the config's group size does not divide `images`,
+/// all images of a rank form one group, with an unchanged number of proposals per image.
 fn with_batch_of(config: &Config, gpus: usize, images: usize) -> Config {
     let mut config = config.clone();
     config.train.batch_size = gpus * images;
@@ -261,7 +263,7 @@ fn with_batch_of(config: &Config, gpus: usize, images: usize) -> Config {
     config
 }
 
-/// Bytes that a task accesses; a kernel in `PICKS` reads only as many as it writes.
+/// Bytes that a task reads and writes; a kernel in `PICKS` reads as many as it writes.
 fn moved_bytes(task: &Task) -> f64 {
     let touches = task.touches();
     let bytes = |writes: bool| -> usize {
@@ -271,11 +273,13 @@ fn moved_bytes(task: &Task) -> f64 {
     (read + bytes(true)) as f64
 }
 
-/// Output elements of a node's GEMM, and its columns if one block computes all of them.
+/// Number of output elements of a node's GEMM, and number of its columns if each block computes all
+/// of them.
 fn gemm_len(program: &Program, node: &Node) -> (f64, Option<usize>) {
     let len = |t: &TensorId| program.desc(*t).len();
     if (node.op.as_ref() as &dyn Any).is::<RpnHead>() {
-        // The hidden maps are in no tensor: outputs are A and 4A of each of their positions.
+        // The hidden maps are not stored as tensors: per position the outputs have A + 4A elements,
+        // the hidden map `hidden`.
         let [hidden, anchors] = [1, 3].map(|input| len(&node.inputs[input]));
         let outputs: usize = node.outputs.iter().map(len).sum();
         return (outputs as f64 / (5 * anchors) as f64 * hidden as f64, Some(hidden));
@@ -287,6 +291,6 @@ fn gemm_len(program: &Program, node: &Node) -> (f64, Option<usize>) {
         let [x, y] = [node.inputs[0], node.outputs[0]].map(|t| program.desc(t).dim(-1));
         layer.depth_on_gpu(x, y)
     });
-    // Fewer outputs give the same multiply-adds without the zeros of merged groups.
+    // Merged groups multiply zeros as well: dividing the outputs increases the depth accordingly.
     (node.outputs.first().map_or(1, len) as f64 / zeros as f64, None)
 }

@@ -4,13 +4,14 @@ use clap::Args;
 use serde::Serialize;
 
 /// Fixed cost of a collective: kernel start and synchronization of its channels. NCCL's `baseLat`
-/// of rings is 8.4 us; a graph node's start is added.
+/// for rings is 8.4 us; the rest is the launch of a graph node.
 const START_US: f64 = 10.0;
 
 #[derive(Debug, Clone, Copy, Args, Serialize)]
 pub(super) struct Network {
-    /// GB/s that an all-reduce reaches: the bus bandwidth of nccl-tests. The default is a guess for
-    /// NVLink 4: 77 % of the data sheet, which NVLink 3 reaches (NVIDIA/nccl issue 527).
+    /// GB/s of a large all-reduce: the bus bandwidth reported by nccl-tests. The default is an
+    /// estimate for NVLink 4: 77 % of the data sheet's rate, the fraction measured on NVLink 3
+    /// (NVIDIA/nccl issue 527).
     #[arg(long = "network-gb-s", value_name = "GB/S", default_value_t = 345.0)]
     pub(super) gb_per_s: f64,
     /// Latency from one GPU to the next. The default is NCCL's constant for rings over NVLink.
@@ -19,7 +20,8 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// Milliseconds of an all-reduce: NCCL chooses the faster of a ring and a double binary tree.
+    /// Milliseconds of an all-reduce, by ring or by double binary tree: NCCL chooses the faster
+    /// one.
     pub(super) fn all_reduce_ms(&self, gpus: usize, bytes: usize) -> f64 {
         if gpus <= 1 {
             return 0.0;

@@ -1,33 +1,33 @@
 //! A timeline of tasks on streams that share one GPU.
 //!
-//! A task has the duration and the share of the GPU that it takes when nothing else runs.
-//! Concurrent tasks keep their speed while their shares fit; beyond that they slow each other down.
-//! Small grids thus overlap, while two tasks that each fill the GPU take as long as one after the
-//! other.
+//! A task has a duration and a share of the GPU, both valid when nothing else runs. Concurrent
+//! tasks run at full speed while their shares add up to at most 1; above that they slow each other
+//! down. Thus small grids overlap, while two tasks that each fill the GPU take as long as if they
+//! ran one after another.
 
 /// A task of a stream.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Task {
-    /// A stream runs its tasks in the order of the list.
+    /// Index of the stream; a stream runs its tasks in list order.
     pub(super) stream: usize,
     /// Duration when nothing else runs.
     pub(super) ms: f64,
-    /// Fraction of the GPU that it uses meanwhile, 0 to 1.
+    /// Fraction of the GPU that the task uses without other tasks, 0 to 1.
     pub(super) share: f64,
-    /// True if it is never slowed down: a collective, whose blocks stay resident.
+    /// True if the task is never slowed down: a collective, whose blocks stay resident.
     pub(super) keeps: bool,
-    /// Tasks of other streams, by position, that it waits for.
+    /// Indices of the tasks on other streams that the task waits for.
     pub(super) waits: Vec<usize>,
 }
 
-/// When a task ran, in ms from the start of the step.
+/// Start and end of a task, in milliseconds from the start of the step.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Span {
     pub(super) start: f64,
     pub(super) end: f64,
 }
 
-/// Milliseconds below which a task is complete.
+/// A task with at most this many milliseconds left is complete.
 const NOTHING: f64 = 1e-12;
 
 /// Runs all tasks. Panics if they have a dependency cycle.
@@ -39,7 +39,7 @@ pub(super) fn simulate(tasks: &[Task]) -> Vec<Span> {
     }
     let mut spans = vec![Span::default(); tasks.len()];
     let mut done = vec![false; tasks.len()];
-    // Index and remaining milliseconds.
+    // Task index and remaining milliseconds.
     let mut running: Vec<(usize, f64)> = Vec::new();
     let mut now = 0.0;
     while queues.iter().any(|queue| !queue.is_empty()) {
@@ -102,7 +102,7 @@ mod tests {
         };
         assert!(close(end([0.5, 0.5]), 4.0), "both fit");
         assert!(close(end([1.0, 1.0]), 6.0), "as long as one after the other");
-        // At 2/3 speed the short one takes 3 ms, in which the long one completes 2 of its 4.
+        // At 2/3 speed the short task takes 3 ms, in which the long one completes 2 of its 4 ms.
         assert!(close(end([1.0, 0.5]), 5.0));
     }
 
@@ -112,7 +112,7 @@ mod tests {
         tasks[1].keeps = true;
         let spans = simulate(&tasks);
         assert!(close(spans[1].end, 2.0));
-        // 1.5 ms of its work in the first 2.
+        // It completes 1.5 of its 3 ms while the collective runs for 2 ms.
         assert!(close(spans[0].end, 3.5));
     }
 

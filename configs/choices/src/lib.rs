@@ -1,27 +1,27 @@
-//! Choices in a config that ops or data depend on: one definition of each, and its words.
+//! Enum-valued config keys that ops or data loading depend on, and their words in a config.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How a GPU holds feature maps, their gradients and the weights that kernels read, and how it
-/// multiplies matrices of them. Sums are always in fp32.
+/// Storage type of feature maps, gradients and the weights that kernels read on a GPU, and the type
+/// of their GEMMs. Accumulation is always in fp32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Precision {
-    /// Held in fp16, multiplied on tensor cores.
+    /// Stored in fp16, multiplied on tensor cores.
     #[default]
     Fp16,
-    /// Held in fp32, multiplied on tensor cores in tf32.
+    /// Stored in fp32, multiplied on tensor cores in tf32.
     Tf32,
-    /// Held and multiplied in fp32.
+    /// Stored and multiplied in fp32.
     Fp32,
 }
 
 impl Precision {
-    /// All of them.
+    /// All precisions.
     pub const ALL: [Self; 3] = [Self::Fp16, Self::Tf32, Self::Fp32];
 
-    /// Its name, in sources, names of kernels and configs.
+    /// The name in CUDA sources, kernel names and configs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fp16 => "fp16",
@@ -31,14 +31,14 @@ impl Precision {
     }
 }
 
-/// How a CPU multiplies matrices; all else is in fp32.
+/// Precision of GEMMs on a CPU; everything else is in fp32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CpuPrecision {
-    /// Factors and sums in fp32.
+    /// Operands and accumulation in fp32.
     #[default]
     Fp32,
-    /// Factors rounded to bf16, sums in fp32.
+    /// Operands rounded to bf16, accumulation in fp32.
     Bf16,
 }
 
@@ -46,9 +46,9 @@ pub enum CpuPrecision {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ResizeFilter {
-    /// Blend of four neighbours in f32, without antialiasing.
+    /// Bilinear interpolation of four neighbours in f32, without antialiasing.
     Bilinear,
-    /// Pillow's `Image.BILINEAR`: an area where it shrinks, and bytes as result.
+    /// Pillow's `Image.BILINEAR`: averages an area when downscaling, and rounds to bytes.
     Pil,
 }
 
@@ -58,42 +58,43 @@ pub enum ResizeFilter {
 pub enum ResizeRounding {
     /// `floor(side * scale)`, scale = `min(min_size / short, max_size / long)`.
     FloorScale,
-    /// Short side `min_size`, or `max_size * short / long` rounded half to even; the long side is
-    /// truncated and may exceed `max_size`.
+    /// Short side `min_size`, or `max_size * short / long` rounded half to even if that is smaller;
+    /// the long side is truncated and may exceed `max_size`.
     HalfEven,
-    /// Both sides `floor(side * scale + 0.5)`, after the limit of `max_size`.
+    /// Both sides `floor(side * scale + 0.5)`, where the scale includes the limit of `max_size`.
     HalfUp,
 }
 
-/// Where the constant is added that keeps a RoI at a boundary between levels.
+/// Position of the small constant in the formula that assigns a RoI to a pyramid level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LevelEps {
     /// 1e-6, added to the logarithm.
     #[default]
     AfterLog,
-    /// 1e-8, added to what the logarithm is taken of.
+    /// 1e-8, added to the argument of the logarithm.
     InLog,
 }
 
-/// How a predicted mask is drawn into its image.
+/// How a predicted mask is pasted into its image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PasteRule {
-    /// Mask with a border of zeros, resized to the grown box with integer corners.
+    /// Mask padded with zeros, resized to the box that is enlarged in proportion and rounded to
+    /// integers.
     #[default]
     IntegerBox,
-    /// Mask sampled at the centre of each pixel, in the box as it is.
+    /// Mask sampled at the centre of each pixel of the unrounded box.
     GridSample,
 }
 
-/// How a mask target is made.
+/// How a mask target is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MaskTargetRule {
-    /// Polygons shifted and scaled to the RoI, then COCO's polygon rasterizer.
+    /// Polygons shifted and scaled to the RoI, then rasterized by COCO's rules.
     CocoPolygon,
-    /// RoIAlign of the bitmap at network resolution.
+    /// RoIAlign of the object's bitmap at network resolution.
     RoiAlignBitmap,
 }
 
@@ -101,7 +102,8 @@ pub enum MaskTargetRule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PixelEncoding {
-    /// The original JPEG, decoded on every visit; other formats are stored as `raw`.
+    /// The original JPEG, decoded each time the image is loaded; images in other formats are stored
+    /// as `raw`.
     Jpeg,
     /// Decoded RGB, one byte per value.
     Raw,
@@ -111,7 +113,7 @@ pub enum PixelEncoding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EmptyImages {
-    /// Kept, as pure background.
+    /// Kept, with background only.
     Keep,
     /// Dropped.
     Drop,

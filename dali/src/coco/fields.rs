@@ -1,4 +1,4 @@
-//! The allowed values of fields, and which field of an entry is invalid.
+//! Parses fields with their allowed values, and finds the invalid field of an entry.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Number, Value};
 
-/// Replaces NaN: an object, which is invalid in every field that is read.
+/// Replaces NaN and Infinity: an object, which every field rejects.
 const NOT_A_NUMBER: &str = r#"{"NaN":null}"#;
 
-/// Reads an id: an integer, also in pandas' notation, `3.0`.
+/// Reads an id: an integer, also written as `3.0`, as pandas does.
 ///
 /// # Errors
 /// Any other value.
@@ -34,7 +34,7 @@ pub fn ids<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<u64>
     Ok(ids.map(|ids| ids.into_iter().map(|Id(id)| id).collect()))
 }
 
-/// Reads a number of pixels, in the same notations as an [`id`].
+/// Reads a number of pixels, in the notations of an [`id`].
 ///
 /// # Errors
 /// Any other value.
@@ -55,7 +55,7 @@ pub fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error
     }
 }
 
-/// Reads the degrees in CVAT's `attributes`; 0 without any.
+/// Reads the rotation in degrees from CVAT's `attributes`; 0 if it is absent.
 ///
 /// # Errors
 /// Text that is not JSON.
@@ -63,8 +63,9 @@ pub fn rotation<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Er
     Ok(Value::deserialize(deserializer)?["rotation"].as_f64().unwrap_or(0.0))
 }
 
-/// The bounding box of a box x, y, width, height after rotation about its centre: COCO's boxes are
-/// not rotated, and CVAT writes `attributes.rotation` next to one.
+/// The upright bounding box of a box (x, y, width, height) that is rotated about its centre. COCO's
+/// boxes are not rotated; for a rotated box CVAT writes the unrotated one and
+/// `attributes.rotation`.
 pub fn turned_box([x, y, w, h]: [f64; 4], degrees: f64) -> [f64; 4] {
     let (sin, cos) = degrees.to_radians().sin_cos();
     let (sin, cos) = (sin.abs(), cos.abs());
@@ -81,14 +82,14 @@ pub(super) fn expected(field: &str) -> &'static str {
         "area" | "score" => "a number",
         "iscrowd" => "0 or 1",
         "bbox" => "a list of numbers, [x, y, width, height]",
-        "segmentation" => "a list of polygons, [[x, y, ..]], or an object of size and counts",
-        "keypoints" => "a list of numbers, [x, y, visibility, ..]; of a category, of names",
-        "file_name" | "name" => "a text in quotes",
-        _ => "of another type",
+        "segmentation" => "a list of polygons, [[x, y, ..]], or an object with size and counts",
+        "keypoints" => "a list of numbers, [x, y, visibility, ..] (in a category: names)",
+        "file_name" | "name" => "a quoted string",
+        _ => "a value of a different type",
     }
 }
 
-/// The field of an entry that `error` is about, and its value.
+/// The field of an entry that caused `error`, and its value.
 pub(super) fn field_at<'a>(
     entry: &str,
     fields: &'a BTreeMap<String, &RawValue>,
@@ -103,8 +104,8 @@ pub(super) fn field_at<'a>(
     Some((name, value.chars().take(40).collect()))
 }
 
-/// The text with an object in place of each NaN and Infinity, which Python writes but JSON does not
-/// allow; `None` if there is none.
+/// The text with each NaN and Infinity replaced by an object: Python writes them, but JSON does not
+/// allow them. `None` if the text contains neither.
 pub(super) fn without_nan(text: &[u8]) -> Option<Vec<u8>> {
     const TOKENS: [&[u8]; 3] = [b"NaN", b"Infinity", b"-Infinity"];
     let (mut out, mut rest, mut is_string) = (Vec::with_capacity(text.len()), text, false);

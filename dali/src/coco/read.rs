@@ -1,5 +1,5 @@
-//! Reads a file's entries: the file is split first and each entry parsed separately, in parallel,
-//! so that an error reports the entry's id and field.
+//! Reads the entries of a COCO file. The file is first split into entries, which are then parsed in
+//! parallel, so that an error includes the entry's id and field.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -28,11 +28,11 @@ struct Sections<'a> {
 }
 
 /// Reads the COCO file at `path`; image ids, category ids and category names are unique in the
-/// result. Errors in single annotations are left to `prep`, which drops and counts them.
+/// result. Invalid annotations are kept: `prep` drops and counts them.
 ///
 /// # Errors
-/// [`DaliError::Io`] if it cannot be read, [`DaliError::Annotations`] if it is not COCO JSON, or
-/// an entry lacks a field or repeats an id.
+/// [`DaliError::Io`] if the file cannot be read, [`DaliError::Annotations`] if it is not COCO JSON,
+/// or if an entry lacks a field or repeats an id.
 pub fn read(path: &Path) -> Result<Dataset, DaliError> {
     parse(path, &bytes_of(path)?)
 }
@@ -40,13 +40,13 @@ pub fn read(path: &Path) -> Result<Dataset, DaliError> {
 /// The bytes of the annotation file at `path`.
 pub(crate) fn bytes_of(path: &Path) -> Result<Vec<u8>, DaliError> {
     if path.is_dir() {
-        let fault = format!("is a folder; give the file of annotations. {CONVERT}");
+        let fault = format!("is a folder; give the annotation file. {CONVERT}");
         return Err(DaliError::annotations(path, fault));
     }
     crate::file::read(path).map_err(DaliError::io("read the annotations", path))
 }
 
-/// [`read`] for a file already in memory; `path` is the file in errors.
+/// [`read`] for a file already in memory; `path` is the name in errors.
 pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Dataset, DaliError> {
     let (images, annotations, categories) = lists::<Image, Annotation, Category>(path, bytes)?;
     for (idx, image) in images.iter().enumerate() {
@@ -57,7 +57,7 @@ pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Dataset, DaliError> {
     let categories = &dataset.categories;
     unique(path, "images", "id", dataset.images.iter().map(|image| image.id))?;
     unique(path, "categories", "id", categories.iter().map(|category| category.id))?;
-    // A root category is omitted, and may have the name of another one.
+    // The root category is omitted later, so its name need not be unique.
     let root = dataset.root();
     let name = |category: &Category| match Some(category.id) == root {
         true => "\0".to_string(),
@@ -70,8 +70,8 @@ pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Dataset, DaliError> {
 /// Images, annotations and categories of a file.
 pub(super) type Lists<I, A, C> = (Vec<I>, Vec<A>, Vec<C>);
 
-/// The entries of `images`, `annotations` and `categories`, with the fields of `I`, `A` and `C`;
-/// `path` is the file in errors.
+/// The entries of `images`, `annotations` and `categories`, parsed as `I`, `A` and `C`; `path` is
+/// the name in errors.
 ///
 /// # Errors
 /// As for [`read`].
@@ -108,10 +108,10 @@ where
     ))
 }
 
-/// The entries of a file that is one list, called `name` in errors.
+/// The entries of a file that consists of one list, called `name` in errors.
 ///
 /// # Errors
-/// [`DaliError::Annotations`] if it is not JSON, or for a broken entry.
+/// [`DaliError::Annotations`] if the file is not JSON, or an entry is invalid.
 pub fn list<T: DeserializeOwned + Send>(
     path: &Path,
     name: &'static str,
@@ -128,11 +128,12 @@ pub fn list<T: DeserializeOwned + Send>(
     entries(path, name, Some(&raw))
 }
 
-/// A downloaded annotation file must not refer to files outside the images' folder.
+/// Rejects file names outside the folder of images: the annotation file may be from an untrusted
+/// source.
 fn check_image(image: &Image) -> Result<(), String> {
     let Image { file_name, height, width, .. } = image;
     let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
-    // These may be Windows separators.
+    // Backslashes may be Windows separators.
     let other = file_name.replace('\\', "/");
     let is_inside = |name: &str| Path::new(name).components().all(is_plain);
     if file_name.is_empty() || ![file_name, &other].into_iter().all(|name| is_inside(name)) {
@@ -156,7 +157,8 @@ fn entries<T: DeserializeOwned + Send>(
     })?;
     let parsed: Vec<Result<T, serde_json::Error>> =
         raw.par_iter().map(|entry| serde_json::from_str(entry.get())).collect();
-    // Collected first, so that the first of several errors in the file is reported.
+    // All results are collected first, so that of several errors the first one in the file is
+    // reported.
     let named = |(idx, result): (usize, Result<T, serde_json::Error>)| {
         result.map_err(|error| entry_fault(path, section, idx, raw[idx], &error))
     };
@@ -173,7 +175,7 @@ fn entry_fault(
     let fields: BTreeMap<String, &RawValue> = serde_json::from_str(raw.get()).unwrap_or_default();
     let id = fields.get("id").map(|id| format!(" (id {id})")).unwrap_or_default();
     let message = error.to_string();
-    // The position is relative to the entry and would be misleading.
+    // The position in serde's message is relative to the entry, which would be misleading.
     let message = message.split(" at line ").next().unwrap_or(&message);
     let named = |start: &str| message.strip_prefix(start).map(|name| name.replace('`', ""));
     let fault = if let Some(name) = named("missing field ") {

@@ -21,8 +21,8 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// The id of the category that has no object and is the `supercategory` of all others, as
-    /// Roboflow writes for the project.
+    /// The id of the root category: it has no objects, and is the `supercategory` of all other
+    /// categories. Roboflow writes the project's name as one.
     pub(crate) fn root(&self) -> Option<u64> {
         let mut below: HashMap<&str, usize> = HashMap::new();
         for above in self.categories.iter().filter_map(|of| of.supercategory.as_deref()) {
@@ -68,7 +68,7 @@ impl TryFrom<ImageFields> for Image {
     type Error = &'static str;
     fn try_from(fields: ImageFields) -> Result<Image, &'static str> {
         let ImageFields { id, file_name, coco_url, height, width } = fields;
-        // LVIS has only the URL.
+        // LVIS has a URL instead of a file name.
         let file_name = file_name.or_else(|| name_in_url(&coco_url?));
         let file_name = file_name.ok_or("missing field `file_name`")?;
         Ok(Image { id, file_name, height, width })
@@ -88,31 +88,32 @@ pub struct Annotation {
     /// Annotation id.
     #[serde(deserialize_with = "id")]
     pub id: u64,
-    /// Image that it belongs to.
+    /// Id of the annotated image.
     #[serde(deserialize_with = "id")]
     pub image_id: u64,
-    /// Category of the object.
+    /// Id of the object's category.
     #[serde(deserialize_with = "id")]
     pub category_id: u64,
     /// x, y, width, height in pixels.
     #[serde(default)]
     pub bbox: Option<Vec<f64>>,
-    /// Area in pixels; the mask's if absent.
+    /// Area in pixels; if absent, the area of the mask is used.
     #[serde(default)]
     pub area: Option<f64>,
-    /// True if it marks a crowd.
+    /// True if the annotation marks a crowd.
     #[serde(default, deserialize_with = "flag")]
     pub iscrowd: bool,
     /// The mask.
     #[serde(default)]
     pub segmentation: Option<Segmentation>,
-    /// x, y in pixels and visibility (0, 1 or 2) of each keypoint, consecutively; not checked.
+    /// x, y in pixels and visibility (0, 1 or 2) of each keypoint, consecutively; not validated
+    /// yet.
     #[serde(default)]
     pub keypoints: Option<Vec<f64>>,
-    /// Rotation of its box in degrees, from CVAT's `attributes`.
+    /// Rotation of the box in degrees, from CVAT's `attributes`.
     #[serde(default, rename = "attributes", deserialize_with = "rotation")]
     pub rotation: f64,
-    /// Its values in the columns of a store, which `prep` fills in.
+    /// Values of the store's columns, which `prep` fills in.
     #[serde(skip)]
     pub columns: Vec<f32>,
 }
@@ -125,20 +126,20 @@ pub struct Category {
     pub id: u64,
     /// Name.
     pub name: String,
-    /// Names of the keypoints of its objects; none if it has none.
+    /// Names of the keypoints of the category's objects; empty if they have none.
     #[serde(default, deserialize_with = "or_none")]
     pub keypoints: Vec<String>,
-    /// Pairs of keypoints connected by a line, counted from 1; anything else in the list is
-    /// ignored, as it is only used for drawing.
+    /// Pairs of keypoints (counted from 1) that are connected by a line. Invalid items of the list
+    /// are ignored, as the lines are only drawn.
     #[serde(default, deserialize_with = "pairs")]
     pub skeleton: Vec<[u32; 2]>,
-    /// Name of the group of categories that it belongs to.
+    /// Name of the group that contains the category.
     #[serde(default, deserialize_with = "text_or_none")]
     pub supercategory: Option<String>,
 }
 
-// The key of a data set without keypoints is computed from this text, which is the same as before
-// keypoints were added.
+// The source key of a store is computed from this text. Without keypoints the text is as in
+// versions without support for them, so that existing stores keep their key.
 impl fmt::Debug for Annotation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -170,9 +171,9 @@ impl fmt::Debug for Category {
 /// A mask in one of COCO's three forms.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Segmentation<F = f32> {
-    /// Rings of x, y pairs.
+    /// Polygon rings of x, y pairs.
     Polygons(Vec<Vec<F>>),
-    /// Run lengths in column order, for an image of this size.
+    /// Run-length encoding in column order, for an image of this size.
     Runs {
         /// Rows and columns.
         size: [u32; 2],
@@ -191,7 +192,7 @@ pub enum RunCounts {
     Text(String),
 }
 
-/// Some tools write null for an empty list.
+/// Some tools write null instead of an empty list.
 fn or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
@@ -200,7 +201,7 @@ fn text_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Str
     Ok(serde_json::Value::deserialize(deserializer)?.as_str().map(str::to_string))
 }
 
-/// The pairs of integers in any value.
+/// The items of a list that are pairs of integers; empty for a value that is not a list.
 fn pairs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<[u32; 2]>, D::Error> {
     let list = serde_json::Value::deserialize(deserializer)?;
     let pair = |value: &serde_json::Value| {
@@ -232,7 +233,7 @@ impl<'de, F: Deserialize<'de>> Deserialize<'de> for Segmentation<F> {
                     match key.as_str() {
                         "size" => once(&mut size, "segmentation.size", &mut map)?,
                         "counts" => once(&mut counts, "segmentation.counts", &mut map)?,
-                        // hotcoco's Python package writes the size this way.
+                        // hotcoco's Python package writes the size as `h` and `w`.
                         "h" => once(&mut h, "segmentation.h", &mut map)?,
                         "w" => once(&mut w, "segmentation.w", &mut map)?,
                         _ => drop(map.next_value::<de::IgnoredAny>()?),
@@ -250,7 +251,7 @@ impl<'de, F: Deserialize<'de>> Deserialize<'de> for Segmentation<F> {
     }
 }
 
-/// Reads the value of a key, which must not be repeated.
+/// Reads the value of a key, and rejects a repeated key.
 fn once<'de, T: Deserialize<'de>, A: MapAccess<'de>>(
     slot: &mut Option<T>,
     key: &'static str,

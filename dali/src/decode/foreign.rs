@@ -1,5 +1,4 @@
-//! Names of image formats, including unsupported ones, so that an error can name the format of a
-//! file.
+//! Names of image formats, including unsupported ones, for error messages.
 
 /// A format's name, the offset of its magic number in the file, and the magic number.
 const FORMATS: [(&str, usize, &[u8]); 17] = [
@@ -22,14 +21,14 @@ const FORMATS: [(&str, usize, &[u8]); 17] = [
     ("BMP", 6, b"\0\0\0\0"),
 ];
 
-/// The format of a file that is neither JPEG nor PNG, if it is a common one.
+/// The name of a file's format, for common formats except JPEG and PNG.
 pub(super) fn name(bytes: &[u8]) -> Option<&'static str> {
     let begins = |at: usize, magic: &[u8]| bytes.get(at..).is_some_and(|b| b.starts_with(magic));
     let is_netpbm = matches!(bytes, [b'P', b'1'..=b'6', b' ' | b'\n' | b'\r' | b'\t', ..]);
     let known = FORMATS.iter().find(|(name, at, magic)| {
         let begins_alike = match *name {
             "WebP" => begins(0, b"RIFF"),
-            // The two letters are the start of many texts too: the reserved fields after the size
+            // Texts may also start with these two letters, so the reserved fields after the size
             // must be zero.
             "BMP" => begins(0, b"BM"),
             _ => true,

@@ -1,7 +1,7 @@
-//! JPEG: a scan of the markers (size, EXIF orientation, end of image), and the call of the decoder.
+//! JPEG: scans the markers (size, EXIF orientation, end of image), and calls the decoder.
 //!
-//! The scan is needed because a decoder fills the missing part of a truncated file with grey, and
-//! reports nothing if only the last rows are missing.
+//! The scan is needed because the decoder fills the missing part of a truncated file with grey,
+//! without an error if only the last rows are missing.
 
 use zune_core::bytestream::ZCursor;
 use zune_core::colorspace::ColorSpace;
@@ -10,7 +10,7 @@ use zune_jpeg::JpegDecoder;
 
 use super::{DecodeFault, ImageFormat, ImageInfo, orientation};
 
-/// Sides are 16 bits in a JPEG.
+/// A JPEG stores each side in 16 bits.
 const LONGEST_SIDE: usize = 65_535;
 const START_OF_SCAN: u8 = 0xDA;
 const END_OF_IMAGE: u8 = 0xD9;
@@ -48,8 +48,8 @@ pub(super) fn probe(bytes: &[u8]) -> Result<ImageInfo, DecodeFault> {
     })
 }
 
-/// Rejects sampling factors that the decoder does not expect: 0, more than 4, or chroma that is
-/// sampled more finely than luma, which is the first component of a frame header.
+/// Rejects sampling factors that the decoder does not support: 0, more than 4, or chroma that is
+/// sampled more finely than luma (the first component in the frame header).
 fn check_sampling(frame: &[u8]) -> Result<(), DecodeFault> {
     let count = usize::from(frame.get(5).copied().unwrap_or(0));
     let factors = frame.iter().skip(7).step_by(3).take(count).map(|hv| [hv >> 4, hv & 15]);
@@ -63,7 +63,7 @@ fn check_sampling(frame: &[u8]) -> Result<(), DecodeFault> {
     Ok(())
 }
 
-/// Height and width from a JPEG, possibly truncated after its frame header.
+/// Height and width of a JPEG, which may be truncated after its frame header.
 pub(super) fn size(bytes: &[u8]) -> Option<(u32, u32)> {
     let mut at = 2;
     loop {
@@ -78,15 +78,15 @@ pub(super) fn size(bytes: &[u8]) -> Option<(u32, u32)> {
     }
 }
 
-/// True for a start of frame; C4, C8 and CC in this range are tables and an extension.
+/// True for a start-of-frame marker; C4, C8 and CC in this range mark tables and an extension.
 fn is_frame(marker: u8) -> bool {
     matches!(marker, 0xC0..=0xC3 | 0xC5..=0xC7 | 0xC9..=0xCB | 0xCD..=0xCF)
 }
 
 pub(super) fn decode_rgb_into(bytes: &[u8], out: &mut [u8]) -> Result<(), DecodeFault> {
     match decode_with(bytes, out, true) {
-        // Stray bytes between headers are common in files from old cameras and harmless: of
-        // everything that strict mode rejects, only these are accepted.
+        // Extra bytes between headers are common in files from old cameras, and harmless. All other
+        // errors of the decoder's strict mode are reported.
         Err(DecodeFault::Corrupt(reason)) if reason.contains("Extra bytes between headers") => {
             decode_with(bytes, out, false)
         }
@@ -101,7 +101,8 @@ fn decode_with(bytes: &[u8], out: &mut [u8], strict: bool) -> Result<(), DecodeF
     };
     let options =
         DecoderOptions::default().jpeg_set_out_colorspace(ColorSpace::RGB).set_strict_mode(strict);
-    // The number of pixels was checked before; a panorama may be longer than the default side.
+    // The number of pixels has been checked already, so the limit on each side is raised: a
+    // panorama may exceed the decoder's default.
     let options = options.set_max_width(LONGEST_SIDE).set_max_height(LONGEST_SIDE);
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
     decoder.decode_headers().map_err(corrupt)?;
@@ -112,13 +113,13 @@ fn decode_with(bytes: &[u8], out: &mut [u8], strict: bool) -> Result<(), DecodeF
     decoder.decode_into(out).map_err(corrupt)
 }
 
-/// The next marker at or after `at` that has a segment, or the end of the image; its segment, and
-/// the position after that.
+/// The next marker at or after `at` that has a segment or is the end of the image; its segment, and
+/// the position after the segment.
 fn next_segment(bytes: &[u8], mut at: usize) -> Option<(u8, &[u8], usize)> {
     loop {
         let (marker, after) = next_marker(bytes, at)?;
         match marker {
-            // Standalone markers: TEM, restarts, a repeated start of image.
+            // Markers without a segment: TEM, restarts, a repeated start of image.
             0x01 | 0xD0..=0xD8 => at = after,
             END_OF_IMAGE => return Some((marker, &[], after)),
             _ => {
@@ -129,7 +130,7 @@ fn next_segment(bytes: &[u8], mut at: usize) -> Option<(u8, &[u8], usize)> {
     }
 }
 
-/// The next marker's code at or after `at`, and the position after it.
+/// Code of the next marker at or after `at`, and the position after it.
 fn next_marker(bytes: &[u8], mut at: usize) -> Option<(u8, usize)> {
     loop {
         while *bytes.get(at)? != 0xFF {

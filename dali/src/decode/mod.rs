@@ -1,8 +1,8 @@
-//! Image files to RGB: JPEG through zune-jpeg, PNG, BMP, TIFF and WebP through `image`; grey
+//! Decodes image files to RGB: JPEG with zune-jpeg; PNG, BMP, TIFF and WebP with `image`. Grey
 //! becomes RGB.
 //!
-//! Pixels are returned as stored in the file. An EXIF rotation is reported, and only applied if
-//! `prep` requests it: COCO annotations refer to the stored orientation.
+//! Pixels are returned in the file's orientation, to which COCO annotations refer. An EXIF rotation
+//! is reported, and only applied if `prep` requests it.
 
 mod foreign;
 mod jpeg;
@@ -19,20 +19,21 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Exif {
-    /// Pixels stay as stored in the file, which COCO annotations refer to; the rotation is
+    /// Pixels keep the file's orientation, to which COCO annotations refer; the rotation is
     /// reported.
     #[default]
     Ignore,
-    /// Pixels are rotated once and stored raw: for annotations of the picture as displayed.
+    /// Pixels are rotated by `prep` and stored raw: for annotations that refer to the displayed
+    /// orientation.
     Apply,
 }
 
-/// File format, detected from the first bytes, never from the name.
+/// File format, detected from the first bytes; the file name is ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImageFormat {
     /// JPEG, baseline or progressive.
     Jpeg,
-    /// PNG of any depth and colour type.
+    /// PNG with any bit depth and colour type.
     Png,
     /// BMP.
     Bmp,
@@ -55,24 +56,24 @@ pub struct ImageInfo {
     pub exif_orientation: Option<u16>,
 }
 
-/// Why a file does not decode.
+/// The reason why a file cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeFault {
     /// A common format that is not supported.
     #[error("is {0}; onegraph reads JPEG, PNG, BMP, TIFF and WebP: convert it")]
     Unsupported(&'static str),
-    /// The first bytes match no known format.
+    /// The first bytes do not match any known format.
     #[error("is neither JPEG nor PNG, BMP, TIFF or WebP")]
     UnknownFormat,
     /// An unsupported colour type.
     #[error("{0}; onegraph reads RGB and grey of 8 bits: convert it")]
     Colours(&'static str),
-    /// The file ends before the picture does.
-    #[error("is truncated ({0} bytes, no end of the picture)")]
+    /// The file is truncated.
+    #[error("is truncated: the picture does not end within its {0} bytes")]
     Truncated(usize),
     /// The file declares more pixels than allowed, or none.
     #[error(
-        "claims {height}x{width} pixels (height x width), outside the 1 to {max} allowed \
+        "declares {height}x{width} pixels (height x width), but 1 to {max} are allowed \
         (data.max_image_pixels, --max-image-pixels)"
     )]
     Pixels {
@@ -86,7 +87,7 @@ pub enum DecodeFault {
     /// The decoder failed.
     #[error("does not decode: {0}")]
     Corrupt(String),
-    /// The stored bytes differ from those that were written.
+    /// The bytes in the store have changed since they were written.
     #[error("its checksum does not match: the bytes changed after they were stored")]
     Checksum,
     /// The caller's buffer has the wrong size.
@@ -99,8 +100,8 @@ pub enum DecodeFault {
     },
 }
 
-/// Maximum pixels of an image that [`probe`] accepts: PIL's limit for decompression bombs, and 512
-/// MiB as RGB.
+/// Maximum number of pixels that [`probe`] accepts, 512 MiB as RGB: PIL's limit against
+/// decompression bombs.
 pub const MAX_PIXELS: usize = 178_956_970;
 
 /// [`probe_within`] with the limit [`MAX_PIXELS`].
@@ -111,12 +112,12 @@ pub fn probe(bytes: &[u8]) -> Result<ImageInfo, DecodeFault> {
     probe_within(bytes, MAX_PIXELS)
 }
 
-/// Reads format, size and orientation, and checks that a JPEG reaches its end marker. Allocates
-/// nothing, for any declared size.
+/// Reads format, size and orientation, and checks that a JPEG has its end marker. Allocates no
+/// memory for pixels, whichever size the file declares.
 ///
 /// # Errors
-/// [`DecodeFault`] if the file has another format, is truncated, has no size, or declares more than
-/// `max_pixels` pixels.
+/// [`DecodeFault`] if the file has an unsupported format, is truncated, has no size, or declares
+/// more than `max_pixels` pixels.
 pub fn probe_within(bytes: &[u8], max_pixels: usize) -> Result<ImageInfo, DecodeFault> {
     let mut info = match format_of(bytes)? {
         ImageFormat::Jpeg => jpeg::probe(bytes)?,
@@ -128,10 +129,11 @@ pub fn probe_within(bytes: &[u8], max_pixels: usize) -> Result<ImageInfo, Decode
     Ok(info)
 }
 
-/// Height and width from the first bytes of an image file, possibly incomplete.
+/// Height and width of an image file, of which `bytes` may be only the beginning.
 ///
 /// # Errors
-/// [`DecodeFault`] if they have another format, no size, or one of more than `max_pixels`.
+/// [`DecodeFault`] if the bytes have an unsupported format, contain no size, or declare more than
+/// `max_pixels` pixels.
 pub(crate) fn size_within(bytes: &[u8], max_pixels: usize) -> Result<[u32; 2], DecodeFault> {
     let (height, width) = match format_of(bytes)? {
         ImageFormat::Jpeg => jpeg::size(bytes).ok_or(DecodeFault::Truncated(bytes.len()))?,
@@ -149,8 +151,8 @@ fn within(height: u32, width: u32, max: usize) -> Result<(), DecodeFault> {
     }
 }
 
-/// Decodes into `out`, `[H, W, 3]` RGB u8; `out` must have exactly that size. Returns a remark on
-/// the conversion to 8 bits for the user, to be printed after the file name.
+/// Decodes into `out`, `[H, W, 3]` RGB u8; `out` must have exactly that size. If the conversion to
+/// 8 bits loses levels, returns a message for the user, to be printed after the file name.
 ///
 /// # Errors
 /// [`DecodeFault`] if the file does not decode or `out` has another size.
@@ -162,7 +164,8 @@ pub fn decode_rgb_into(bytes: &[u8], out: &mut [u8]) -> Result<Option<String>, D
     })
 }
 
-/// A malicious file must not end a command that reads many.
+/// Converts a decoder's panic into an error, so that one malicious file does not end a command that
+/// reads many files.
 fn guarded<T>(decode: impl FnOnce() -> Result<T, DecodeFault>) -> Result<T, DecodeFault> {
     let decoded = catch_unwind(AssertUnwindSafe(decode));
     decoded.unwrap_or_else(|_| Err(DecodeFault::Corrupt("the decoder panics on it".to_string())))
@@ -184,7 +187,7 @@ pub fn turned(rgb: Vec<u8>, [height, width]: [u32; 2], turn: u16) -> Vec<u8> {
     picture.into_rgb8().into_raw()
 }
 
-/// The orientation in EXIF data, which is a small TIFF file embedded in the image's.
+/// The orientation in EXIF data, which has the format of a TIFF file.
 fn orientation(tiff: &[u8]) -> Option<u16> {
     Orientation::from_exif_chunk(tiff).map(|turn| turn.to_exif().into())
 }

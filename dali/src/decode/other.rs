@@ -1,4 +1,4 @@
-//! PNG, BMP, TIFF and WebP through the `image` crate; grey and palette become RGB, alpha is
+//! PNG, BMP, TIFF and WebP with the `image` crate. Grey and palette images become RGB, alpha is
 //! dropped, and 16-bit PNGs become 8-bit.
 
 use std::io::Cursor;
@@ -11,12 +11,13 @@ use image::{DynamicImage, ExtendedColorType, ImageDecoder, ImageError, Limits};
 
 use super::{DecodeFault, ImageFormat, ImageInfo, orientation};
 
-/// Memory for everything but the pixels: text, colour profiles etc., which a small file can
-/// inflate.
+/// Memory limit for everything except the pixels (text, colour profiles etc.), whose decompressed
+/// size may be huge even in a small file.
 const MAX_REST_BYTES: usize = 64 << 20;
 /// RGB and alpha with 16 bits each.
 const MAX_BYTES_PER_PIXEL: usize = 8;
-/// 16-bit values that use at most this many bits lose most of their levels in 8 bits.
+/// A 16-bit image whose values use at most this many bits loses most of its levels in the
+/// conversion to 8 bits.
 const FEW_BITS: u32 = 14;
 
 pub(super) fn probe(format: ImageFormat, bytes: &[u8]) -> Result<ImageInfo, DecodeFault> {
@@ -35,7 +36,7 @@ pub(super) fn decode_rgb_into(
     bytes: &[u8],
     out: &mut [u8],
 ) -> Result<Option<String>, DecodeFault> {
-    // The caller has allocated this many pixels, so their number was checked.
+    // The caller has checked the number of pixels and allocated `out` for them.
     let max_bytes = (out.len() / 3).saturating_mul(MAX_BYTES_PER_PIXEL);
     let mut limits = Limits::no_limits();
     limits.max_alloc = Some(max_bytes.saturating_add(MAX_REST_BYTES) as u64);
@@ -54,8 +55,8 @@ pub(super) fn decode_rgb_into(
     })
 }
 
-/// The loss in a 16-bit picture that uses only the low bits, as written by 10-bit or 12-bit cameras
-/// and microscopes. A multiple of 257 is an 8-bit value, which loses nothing.
+/// A message about lost levels in a 16-bit picture that uses only the low bits, as 10-bit and
+/// 12-bit cameras and microscopes write. Multiples of 257 are 8-bit values, which lose nothing.
 fn lost_levels(picture: &DynamicImage) -> Option<String> {
     let colour = picture.color();
     if colour.bytes_per_pixel() != 2 * colour.channel_count() {
@@ -66,7 +67,7 @@ fn lost_levels(picture: &DynamicImage) -> Option<String> {
     let is_lossy = bits <= FEW_BITS && values.iter().any(|value| value % 257 != 0);
     is_lossy.then(|| {
         let left = 1 << bits.saturating_sub(8);
-        format!("uses {bits} of its 16 bits, so {left} levels are left in 8 bits; scale its values")
+        format!("uses {bits} of its 16 bits, so {left} levels remain in 8 bits; scale its values")
     })
 }
 
@@ -78,7 +79,7 @@ fn opened<T>(
 ) -> Result<T, DecodeFault> {
     let bytes = Cursor::new(bytes);
     let decoder: Box<dyn ImageDecoder + '_> = match format {
-        // Allocates memory as soon as it has read the header.
+        // This decoder allocates memory as soon as it has read the header.
         ImageFormat::Png => Box::new(PngDecoder::with_limits(bytes, limits).map_err(corrupt)?),
         ImageFormat::Bmp => Box::new(BmpDecoder::new(bytes).map_err(corrupt)?),
         ImageFormat::Tiff => Box::new(TiffDecoder::new(bytes).map_err(corrupt)?),
@@ -91,7 +92,7 @@ fn opened<T>(
         _ if format != ImageFormat::Png
             && decoder.color_type().bytes_per_pixel() != decoder.color_type().channel_count() =>
         {
-            Err(DecodeFault::Colours("holds 16 bits or more a channel"))
+            Err(DecodeFault::Colours("has 16 or more bits per channel"))
         }
         _ => use_it(decoder),
     }
@@ -100,7 +101,7 @@ fn opened<T>(
 fn corrupt(error: ImageError) -> DecodeFault {
     match error {
         ImageError::Unsupported(_) => {
-            DecodeFault::Colours("holds other colours, or a compression that is not read")
+            DecodeFault::Colours("has an unsupported colour type or compression")
         }
         error => DecodeFault::Corrupt(error.to_string()),
     }

@@ -3,7 +3,7 @@
 use super::{DecodeFault, ImageFormat, ImageInfo, orientation};
 
 const SIGNATURE_BYTES: usize = 8;
-/// At the end of each chunk.
+/// Length of the checksum at the end of each chunk.
 const CHECKSUM_BYTES: usize = 4;
 
 pub(super) fn probe(bytes: &[u8]) -> Result<ImageInfo, DecodeFault> {
@@ -12,7 +12,7 @@ pub(super) fn probe(bytes: &[u8]) -> Result<ImageInfo, DecodeFault> {
     Ok(ImageInfo { format: ImageFormat::Png, height, width, exif_orientation })
 }
 
-/// The data of the chunk `eXIf`, which may also follow the pixels.
+/// The data of the chunk `eXIf`, which may be before or after the pixels.
 fn exif_chunk(bytes: &[u8]) -> Option<&[u8]> {
     let mut rest = bytes.get(SIGNATURE_BYTES..)?;
     loop {
@@ -27,8 +27,8 @@ fn exif_chunk(bytes: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Height and width in the header, which comes first in every PNG. The decoder allocates as soon as
-/// it has read them, so they are read before.
+/// Height and width from the header, the first chunk of every PNG. They are checked before the
+/// decoder is created, which allocates memory for this size.
 pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), DecodeFault> {
     let Some((b"IHDR", rest)) = bytes.get(12..).and_then(|bytes| bytes.split_first_chunk()) else {
         return Err(DecodeFault::Corrupt("no header in the PNG".to_string()));

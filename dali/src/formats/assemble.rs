@@ -1,4 +1,4 @@
-//! Converts pictures with objects, as returned by the readers, to a data set with ids.
+//! Converts the pictures and objects that a reader returns into a data set with ids.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -12,7 +12,7 @@ use crate::error::DaliError;
 
 /// One image and its annotations.
 pub(super) struct Picture {
-    /// Path from the folder.
+    /// Path relative to the folder.
     pub(super) file_name: String,
     /// Height and width.
     pub(super) size: [u32; 2],
@@ -35,7 +35,7 @@ impl Object {
         Object { category: category.to_string(), bbox, crowd: false, segmentation: None }
     }
 
-    /// An object outlined by rings of x, y pairs; its box is their extent.
+    /// An object with an outline of rings (x, y pairs); its box is the bounding box of the rings.
     pub(super) fn outlined(category: &str, rings: Vec<Vec<f64>>) -> Object {
         let values =
             |axis: usize| rings.iter().flat_map(move |ring| ring.iter().skip(axis).step_by(2));
@@ -47,7 +47,7 @@ impl Object {
         Object { segmentation: Some(segmentation), ..Object::boxed(category, corners) }
     }
 
-    /// An object with these pixels; its box is their extent.
+    /// An object with a pixel mask; its box is the bounding box of the mask.
     pub(super) fn covering(category: &str, pixels: Rle) -> Object {
         let [x, y, width, height] = mask::to_bbox(&pixels);
         let boxed = Object::boxed(category, [x, y, x + width, y + height]);
@@ -60,7 +60,7 @@ pub(super) fn runs(pixels: Rle) -> Segmentation {
 }
 
 /// The data set of these pictures, sorted by path. `names` are the categories in the order of their
-/// ids; without any, the objects' categories, sorted.
+/// ids; if absent, the objects' categories are used, sorted.
 pub(super) fn assemble(
     folder: &Folder,
     names: Option<Vec<String>>,
@@ -94,7 +94,7 @@ pub(super) fn assemble(
             }
             let Some(&category_id) = ids.get(object.category.as_str()) else {
                 let name = &object.category;
-                let text = format!("has an object of {name:?}, which no list of classes names");
+                let text = format!("has an object of {name:?}, which is not in the class list");
                 return Err(fault(&folder.path(&file_name), text + "; add the class"));
             };
             dataset.annotations.push(Annotation {

@@ -7,9 +7,9 @@ use super::folder::{Folder, folder_of, name_of, stem_and_extension};
 use super::{Request, Source, fault, keys, split};
 use crate::error::DaliError;
 
-/// The prefix of COCO's instance annotation files, ..
+/// File name prefix of COCO's instance annotations.
 const INSTANCES: &str = "instances";
-/// .. and of its keypoint annotation files.
+/// File name prefix of COCO's keypoint annotations.
 const KEYPOINTS: &str = "person_keypoints";
 /// Maximum number of JSON files that are inspected.
 const MAX_LOOKED_INTO: usize = 64;
@@ -18,16 +18,18 @@ const MAX_LOOKED_INTO: usize = 64;
 fn files_of(folder: &Folder) -> Vec<&str> {
     let is = |start: String| {
         let is_whole = || serde_json::from_str::<IgnoredAny>(&start).is_ok();
-        // Label Studio's notes next to YOLO labels have only categories.
+        // A complete JSON file with categories only is not COCO: Label Studio writes one next to
+        // YOLO labels.
         keys::has(&start, 1, &["images", "annotations"])
             || keys::has(&start, 1, &["categories"]) && !is_whole()
     };
     let files = folder.with("", "json").take(MAX_LOOKED_INTO);
-    // A file that cannot be read is not silently ignored.
+    // A file that cannot be read is included, so that an error reports it.
     files.filter(|file| folder.start_of(file).is_none_or(is)).collect()
 }
 
-/// The first annotation file, and whether it is an LVIS file, whose entries may come late.
+/// The first readable annotation file, and whether it is an LVIS file, according to its name or its
+/// first entries.
 fn first_of(folder: &Folder) -> Option<(&str, bool)> {
     let mut files = files_of(folder).into_iter();
     let (file, start) = files.find_map(|file| Some((file, folder.start_of(file)?)))?;
@@ -37,17 +39,18 @@ fn first_of(folder: &Folder) -> Option<(&str, bool)> {
 
 pub(super) fn recognise(folder: &Folder) -> Option<String> {
     let (file, _) = first_of(folder).filter(|(_, is_lvis)| !is_lvis)?;
-    Some(format!("{file} has COCO's sections"))
+    Some(format!("{file} has the sections of a COCO file"))
 }
 
 pub(super) fn recognise_lvis(folder: &Folder) -> Option<String> {
     let (file, _) = first_of(folder).filter(|(_, is_lvis)| *is_lvis)?;
-    Some(format!("{file} is of LVIS"))
+    Some(format!("{file} is an LVIS file"))
 }
 
 pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliError> {
     let mut files = files_of(folder);
-    // COCO's captions and keypoints are next to its instances, which have no keypoints.
+    // COCO's folder has separate files of instances, keypoints and captions: instances are
+    // preferred, then keypoints.
     for start in [INSTANCES, KEYPOINTS] {
         if files.iter().any(|file| name_of(file).starts_with(start)) {
             files.retain(|file| name_of(file).starts_with(start));
@@ -78,7 +81,7 @@ fn one_of<'a>(
     there.dedup();
     if wanted == Some(split::ALL) {
         let text =
-            "has several files, and a store holds one; choose it with --split train, val or test";
+            "has several annotation files; choose one of them with --split train, val or test";
         return Err(fault(&folder.root, text));
     }
     let chosen = split::chosen(&folder.root, &there, wanted)?;
@@ -90,13 +93,13 @@ fn one_of<'a>(
     match fit[..] {
         [one] => Ok(one),
         _ => {
-            let text = format!("may mean {}; give --images and --annotations", files.join(" or "));
+            let text = format!("may use {}; give --images and --annotations", files.join(" or "));
             Err(fault(&folder.root, text))
         }
     }
 }
 
-/// The folder that contains the first image of a file.
+/// The folder that contains the first image of an annotation file.
 fn images_of(folder: &Folder, file: &str) -> Result<String, DaliError> {
     let path = folder.path(file);
     let bytes = folder.bytes(file)?;
@@ -126,7 +129,7 @@ fn images_of(folder: &Folder, file: &str) -> Result<String, DaliError> {
     })
 }
 
-/// The name of the first image, or its equivalent in LVIS.
+/// The file name of the first image; for LVIS it is derived from the URL.
 fn first_image(bytes: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Named {

@@ -1,7 +1,8 @@
-//! CVAT for images 1.1: XML files with images and their polygons, boxes, masks and ellipses.
+//! The format "CVAT for images 1.1": XML files with images and their polygons, boxes, masks and
+//! ellipses.
 //!
-//! Shapes with the same label and group are one object. The classes are taken from `<labels>`, so
-//! that all splits have the same.
+//! Shapes with the same label and group are one object. The classes are taken from `<labels>` of
+//! all files, so that all splits have the same classes.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -33,7 +34,7 @@ struct Content {
 }
 
 pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliError> {
-    // A file that cannot be read is not silently ignored.
+    // A file that cannot be read is included, so that an error reports it.
     let is = |file: &&str| xml::has_root(folder, file, ROOT) != Some(false);
     let files: Vec<&str> = folder.with("", "xml").filter(is).collect();
     if files.is_empty() {
@@ -137,7 +138,7 @@ fn objects(
     Ok((objects, num_skipped))
 }
 
-/// The area of a shape; `None` if it has none.
+/// The area of a shape; `None` for a shape without one, such as a line or a point.
 fn part(shape: Node<'_, '_>, size: [u32; 2]) -> Result<Option<Part>, String> {
     let at = |key: &str| number(shape, key);
     let turn = || shape.attribute("rotation").map_or(Ok(0.0), |_| at("rotation"));
@@ -166,13 +167,13 @@ fn point(text: &str) -> Result<[f64; 2], String> {
     pair.ok_or(format!("has the point {text:?}; write x,y"))
 }
 
-/// Alternating runs of zeros and ones along the rows of a box.
+/// Decodes a mask: alternating runs of zeros and ones along the rows of a box.
 fn mask(shape: Node<'_, '_>, size: [u32; 2]) -> Result<Part, String> {
     let whole = |key: &str| {
         let value = number(shape, key)?;
         let is_whole =
             value.fract() == 0.0 && (0.0..=f64::from(size[0].max(size[1]))).contains(&value);
-        is_whole.then_some(value as u32).ok_or(format!("has {key}=\"{value}\", not in the image"))
+        is_whole.then_some(value as u32).ok_or(format!("has {key}=\"{value}\", outside the image"))
     };
     let [left, top, width, height] =
         [whole("left")?, whole("top")?, whole("width")?, whole("height")?];
@@ -182,7 +183,7 @@ fn mask(shape: Node<'_, '_>, size: [u32; 2]) -> Result<Part, String> {
     let mut values = Vec::with_capacity((width * height) as usize);
     for (run, i) in attribute(shape, "rle")?.split(',').zip(0..) {
         let count =
-            run.trim().parse::<u32>().map_err(|_| format!("has the run {run:?}; write counts"))?;
+            run.trim().parse::<u32>().map_err(|_| format!("has the run {run:?}; write numbers"))?;
         if count as usize > values.capacity() - values.len() {
             return Err(format!("has runs of more than {width}x{height} pixels; export it again"));
         }

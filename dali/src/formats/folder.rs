@@ -14,7 +14,7 @@ use crate::decode;
 use crate::error::DaliError;
 use crate::prep::Exif;
 
-/// Maximum folder depth; deeper ones are not a data set.
+/// Maximum nesting of folders in a data set.
 const MAX_DEPTH: usize = 16;
 /// Maximum number of files: ten times Open Images.
 const MAX_FILES: usize = 100_000_000;
@@ -33,14 +33,16 @@ pub(super) struct Folder {
     pub(super) root: PathBuf,
     /// The absolute path of the root, without symbolic links.
     pub(super) full: PathBuf,
-    /// Paths relative to the root with `/`, sorted bytewise: the same on any machine.
+    /// Paths relative to the root, with `/` as separator, sorted bytewise so that the order is the
+    /// same on every machine.
     pub(super) files: Vec<String>,
-    /// Folders that are listed under another path, which follows; both end in `/`.
+    /// Links to folders that are already listed, each with the path of the listed folder; both end
+    /// in `/`.
     again: Vec<(String, String)>,
 }
 
 impl Folder {
-    /// Lists the files under `root`; hidden ones and `__MACOSX` are skipped.
+    /// Lists the files under `root`; hidden files and folders and `__MACOSX` are skipped.
     pub(super) fn list(root: &Path) -> Result<Folder, DaliError> {
         if !root.is_dir() {
             return Err(fault(root, "is not a folder; give the folder of images and annotations"));
@@ -61,7 +63,7 @@ impl Folder {
     ) -> Result<(), DaliError> {
         let dir = self.root.join(prefix);
         let meta = fs::metadata(&dir).map_err(DaliError::io("read", &dir))?;
-        // A symbolic link may lead back.
+        // Each folder is listed once: a symbolic link may lead to a parent.
         let first = seen.entry((meta.dev(), meta.ino())).or_insert(prefix.to_string());
         if first.as_str() != prefix {
             self.again.push((prefix.to_string(), first.clone()));
@@ -80,7 +82,7 @@ impl Folder {
                 continue;
             }
             let path = format!("{prefix}{name}");
-            // A broken link or a device is listed as well: reading it is an error.
+            // Broken links and devices are listed too, so that reading them is an error.
             match fs::metadata(entry.path()) {
                 Ok(meta) if meta.is_dir() => {
                     let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
@@ -92,7 +94,7 @@ impl Folder {
                 return Err(fault(&self.root, format!("holds more than {MAX_FILES} files")));
             }
         }
-        // Folders before the links to them.
+        // Sorted so that folders precede the links to them.
         folders.sort_unstable();
         for (_, path) in folders {
             let before = self.files.len();
@@ -108,7 +110,7 @@ impl Folder {
         self.root.join(file)
     }
 
-    /// True if anything exists at this path, or a file where the path needs a folder: reading it
+    /// True if anything exists at this path, or if a parent of the path is a file: reading the path
     /// then fails, which must not be mistaken for a missing file.
     pub(super) fn has(&self, file: &str) -> bool {
         let is_listed =
@@ -118,7 +120,7 @@ impl Folder {
             || file.match_indices('/').any(|(at, _)| is_listed(&file[..at]))
     }
 
-    /// A path, using the listed folders.
+    /// A path, with links replaced by the folders that they lead to, as in `files`.
     pub(super) fn listed(&self, path: &str) -> String {
         let folder = format!("{path}/");
         let found = self.again.iter().find(|(link, _)| folder.starts_with(link));
@@ -132,7 +134,8 @@ impl Folder {
         files.take_while(move |file| file.starts_with(prefix))
     }
 
-    /// The files under `prefix` (ending in `/`, or empty) with the extension, ignoring case.
+    /// The files under `prefix` (which ends in `/`, or is empty) with the extension, in upper or
+    /// lower case.
     pub(super) fn with<'a>(
         &'a self,
         prefix: &'a str,
@@ -166,8 +169,8 @@ impl Folder {
         Ok(text.strip_prefix('\u{feff}').map(str::to_string).unwrap_or(text))
     }
 
-    /// Height and width of an image; `None` if its header cannot be read, which is left to `prep`
-    /// to report or to skip.
+    /// Height and width of an image; `None` if its header cannot be read: `prep` then reports or
+    /// skips the image.
     pub(super) fn size_of(&self, image: &str, request: &Request) -> Option<[u32; 2]> {
         let path = self.path(image);
         let max_pixels = request.max_image_pixels;
@@ -181,20 +184,22 @@ impl Folder {
     }
 }
 
-/// The results of `read` for all items, or the first error in their order.
+/// The results of `read` for all items, or the error of the first item that fails.
 pub(super) fn each<I: IntoParallelIterator, T: Send>(
     items: I,
     read: impl Fn(I::Item) -> Result<T, DaliError> + Sync + Send,
 ) -> Result<Vec<T>, DaliError> {
-    // Collected first: any of several errors may be the first in time.
+    // All results are collected first, as items are read in parallel and any of them may fail
+    // first.
     let all: Vec<_> = items.into_par_iter().map(read).collect();
     all.into_iter().collect()
 }
 
-/// Rejects two images that share an annotation file, `of(image)`: its objects belong to only one.
+/// Rejects two images with the same annotation file, `of(image)`, as its objects belong to one of
+/// them.
 ///
 /// # Errors
-/// [`DaliError::Annotations`] with the second one.
+/// [`DaliError::Annotations`] with the second image.
 pub(super) fn one_each<'a, K: Eq + Hash>(
     folder: &Folder,
     images: impl IntoIterator<Item = &'a str>,
@@ -210,7 +215,7 @@ pub(super) fn one_each<'a, K: Eq + Hash>(
     Ok(())
 }
 
-/// Images by file name, to find one that an annotation file refers to by another path.
+/// Images by file name, to find an image whose path in an annotation file differs.
 pub(super) struct ByName<'a> {
     folder: &'a Folder,
     names: HashMap<&'a str, Vec<&'a str>>,
@@ -225,11 +230,11 @@ impl<'a> ByName<'a> {
         ByName { folder, names }
     }
 
-    /// The image called `name`: at that path from one of `bases` (each ending in `/`), or the only
-    /// file with that name.
+    /// The image called `name`: at this path below one of `bases` (each ending in `/`), or else the
+    /// only image with this file name.
     ///
     /// # Errors
-    /// A message: no such file, or several.
+    /// A message if there is no such file, or several.
     pub(super) fn find(&self, bases: &[&str], name: &str) -> Result<String, String> {
         let name = name.replace('\\', "/");
         let name = name.trim_start_matches("./");
@@ -269,12 +274,12 @@ pub(super) fn name_of(file: &str) -> &str {
     file.rsplit_once('/').map_or(file, |(_, name)| name)
 }
 
-/// The folder of a file, ending in `/`; empty for one at the top.
+/// The folder of a file, ending in `/`; empty for a file in the root.
 pub(super) fn folder_of(file: &str) -> &str {
     file.strip_suffix(name_of(file)).unwrap_or_default()
 }
 
-/// A path without its extension, and the extension, empty if it has none.
+/// A path without its extension, and the extension (empty if there is none).
 pub(super) fn stem_and_extension(file: &str) -> (&str, &str) {
     match file.rsplit_once('.') {
         Some((stem, extension)) if !extension.contains('/') => (stem, extension),

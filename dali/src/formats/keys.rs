@@ -1,4 +1,4 @@
-//! The keys of a JSON file, which may be truncated.
+//! Finds the keys in the text of a JSON file, which may be truncated.
 
 /// Each key: its depth (1 at the top), its text, and the position after its colon.
 pub(super) fn keys(json: &[u8]) -> impl Iterator<Item = (usize, &[u8], usize)> {
@@ -27,7 +27,7 @@ pub(super) fn keys(json: &[u8]) -> impl Iterator<Item = (usize, &[u8], usize)> {
     })
 }
 
-/// True if one of these is a key at this depth.
+/// True if one of the wanted keys is at this depth.
 pub(super) fn has(json: &str, depth: usize, wanted: &[&str]) -> bool {
     keys(json.as_bytes())
         .any(|(at, key, _)| at == depth && wanted.iter().any(|k| k.as_bytes() == key))

@@ -19,7 +19,7 @@ const NO_OBJECTS: [&str; 2] = ["__ignore__", "_background_"];
 /// Maximum number of files inspected to recognise the format.
 const MAX_LOOKED_INTO: usize = 8;
 
-/// The pixels in `imageData` are ignored: the image is read from its own file.
+/// `imageData` is ignored: the pixels are read from the image file.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct File {
@@ -77,7 +77,7 @@ pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliErr
     Ok(source)
 }
 
-/// The objects of a file, and the number of its shapes that are not objects.
+/// The image and objects of a file, and the number of shapes that are not objects.
 fn picture(
     folder: &Folder,
     images: &ByName<'_>,
@@ -90,7 +90,7 @@ fn picture(
     let own = folder_of(file);
     let (stem, _) = stem_and_extension(file);
     let named = images.find(&[own], &content.image_path);
-    // If both files were renamed, the old name is still inside.
+    // If the image and the JSON file were renamed, `imagePath` still has the old name.
     let image = named.or_else(|text| {
         let beside = folder.images(own).find(|image| stem_and_extension(image).0 == stem);
         beside.map(str::to_string).ok_or(text)
@@ -101,7 +101,7 @@ fn picture(
     let size = written.or_else(|| folder.size_of(&image, request));
     let size = size.unwrap_or([1, 1]);
     if u64::from(size[0]) * u64::from(size[1]) > request.max_image_pixels as u64 {
-        let text = format!("claims an image of {}x{} pixels; correct its size", size[1], size[0]);
+        let text = format!("declares an image of {}x{} pixels; correct its size", size[1], size[0]);
         return Err(fault(&path, text));
     }
     let (mut parts, mut num_skipped) = (Parts::default(), 0);
@@ -119,7 +119,7 @@ fn picture(
     Ok((Picture { file_name: image, size, objects }, num_skipped))
 }
 
-/// The area of a shape; `None` if it has none.
+/// The area of a shape; `None` for a shape without one, such as a line or a point.
 fn part(shape: &Shape, size: [u32; 2]) -> Result<Option<Part>, String> {
     if NO_OBJECTS.contains(&shape.label.as_str()) {
         return Ok(None);
@@ -140,12 +140,12 @@ fn part(shape: &Shape, size: [u32; 2]) -> Result<Option<Part>, String> {
         }
         "mask" => mask(shape, two()?, size).map(Some),
         "line" | "linestrip" | "point" | "points" => Ok(None),
-        other => Err(format!("is a {other:?}, which is not known; draw a polygon")),
+        other => Err(format!("is a {other:?}, an unknown shape; draw a polygon")),
     }
 }
 
-/// A mask in its box, whose corners are in any order and inclusive; some tools exclude the last
-/// pixel.
+/// A mask in a box, whose corners are in any order. The second corner is inclusive, but exclusive
+/// in files of some tools.
 fn mask(shape: &Shape, [a, b]: [[f64; 2]; 2], size: [u32; 2]) -> Result<Part, String> {
     let text = shape.mask.as_ref().ok_or("is a mask without `mask`; draw it again")?;
     let bytes = STANDARD.decode(text).map_err(|error| format!("has a broken `mask`: {error}"))?;

@@ -1,8 +1,9 @@
 //! Folders of masks: one PNG per object, or one per image with a value per object.
 //!
-//! `masks/<image>/<category>_<number>.png` is not black where the object is. `ids/<image>.png` (or
-//! `masks/<image>.png`) contains `class * 1000 + k` if `classes.json` lists the classes, a class
-//! without `k` being a crowd; else each value is an object of one category.
+//! `masks/<image>/<category>_<number>.png` has the mask of one object, in any colour on black.
+//! `ids/<image>.png` (or `masks/<image>.png`) has the masks of all objects. If `classes.json` lists
+//! the classes, a value is `class * 1000 + k` for the k-th object, or `class` for a crowd;
+//! otherwise each non-zero value is an object, and all objects have one category.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -17,11 +18,11 @@ use crate::error::DaliError;
 
 /// Folders that may contain masks.
 const PLACES: [&str; 2] = ["masks/", "ids/"];
-/// Names of the classes.
+/// File with the names of the classes.
 const CLASSES: &str = "classes.json";
-/// The category of objects without one.
+/// The category of objects if there are no class names.
 const OBJECT: &str = "object";
-/// Maximum objects of a class in a file of values.
+/// Factor of the class in a value, and so the maximum number of objects per class and image.
 const PER_CLASS: u32 = 1000;
 
 type Classes = BTreeMap<usize, String>;
@@ -70,7 +71,7 @@ fn stem_of(image: &str) -> &str {
     stem_and_extension(image.strip_prefix("images/").unwrap_or(image)).0
 }
 
-/// Names by class, if there is a file with them.
+/// Class names by number, if the file of classes exists.
 fn classes(folder: &Folder) -> Result<Option<Classes>, DaliError> {
     if !folder.has(CLASSES) {
         return Ok(None);
@@ -140,7 +141,7 @@ fn picture(
     Ok(Picture { file_name: image.to_string(), size, objects })
 }
 
-/// The category of a value, and whether it is a crowd.
+/// The category that a value stands for, and whether the object is a crowd.
 fn named(value: u32, classes: Option<&Classes>) -> Result<(&str, bool), String> {
     let Some(classes) = classes else { return Ok((OBJECT, false)) };
     let class = if value < PER_CLASS { value } else { value / PER_CLASS };
@@ -150,12 +151,12 @@ fn named(value: u32, classes: Option<&Classes>) -> Result<(&str, bool), String> 
     Ok((name, value < PER_CLASS))
 }
 
-/// The number of an object in the path of its mask: the order in which objects were annotated.
+/// The object's number in the path of its mask; numbers are in the order of annotation.
 fn number(stem: &str) -> Option<u64> {
     stem.rsplit_once('_')?.1.parse().ok()
 }
 
-/// The category in a file's name, before the number of the object.
+/// The category in the file name of a mask, which precedes the object's number.
 fn category(name: &str) -> Result<&str, String> {
     let numbered = name.rsplit_once('_').filter(|(_, number)| {
         !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())

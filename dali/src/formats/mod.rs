@@ -1,8 +1,9 @@
-//! Folders of annotated images in the formats of labelling tools, each read into a data set that
+//! Reads folders of annotated images in the formats of labelling tools into a data set, which
 //! [`crate::prep`] checks and stores.
 //!
-//! [`FORMATS`] lists them: a name, how a folder is recognised, and the reader. Categories get the
-//! ids 1 to K, images 1 to N sorted by path, objects 1 to M in file order.
+//! [`FORMATS`] lists the formats, each with a name, a function that recognises a folder, and a
+//! reader. Categories get the ids 1 to K, images 1 to N sorted by path, objects 1 to M in file
+//! order.
 
 mod assemble;
 mod coco;
@@ -30,11 +31,11 @@ use folder::{Folder, is_text};
 /// One format.
 #[derive(Debug)]
 pub struct Format {
-    /// Its name, for `--from`.
+    /// The name of the format, for `--from`.
     pub name: &'static str,
     /// A short description of the layout, for the error about an unrecognised folder.
     layout: &'static str,
-    /// Why a folder has this format, in words.
+    /// Recognises a folder of this format: returns the reason as text, or `None`.
     recognise: fn(&Folder) -> Option<String>,
     read: fn(&Folder, &Request) -> Result<Source, DaliError>,
 }
@@ -85,18 +86,19 @@ pub const FORMATS: &[Format] = &[
     },
 ];
 
-/// The request to read a folder.
+/// Options for reading a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     /// The folder.
     pub folder: PathBuf,
-    /// The name of its format; recognised if absent.
+    /// The name of the format; if absent, the format is recognised.
     pub format: Option<String>,
-    /// The part to read (`train`, `val`, `test`), or `all` of them.
+    /// The split to read (`train`, `val`, `test`), or `all`.
     pub split: Option<String>,
-    /// True if an object needs a mask: an image whose objects have none is then omitted.
+    /// Determines whether objects need masks; if so, an image whose objects have no masks is
+    /// omitted.
     pub masks: Masks,
-    /// How sizes depend on the EXIF data of images.
+    /// Determines whether the sizes of images are before or after an EXIF rotation.
     pub exif: Exif,
     /// Maximum size of an image or mask, in pixels.
     pub max_image_pixels: usize,
@@ -116,28 +118,29 @@ impl Request {
     }
 }
 
-/// An annotated folder, read as far as its format requires.
+/// The contents of an annotated folder; annotations in COCO's format are not read yet.
 #[derive(Debug)]
 pub struct Source {
     /// The folder that image names are relative to.
     pub images: PathBuf,
-    /// The annotation file, or the folder if there are several.
+    /// The annotation file, or the folder if it has several annotation files.
     pub annotations: PathBuf,
-    /// The data set; `None` if `annotations` is a COCO file, left to [`crate::prep::run`].
+    /// The data set; `None` if `annotations` is a COCO file, which [`crate::prep::run`] reads.
     pub dataset: Option<Dataset>,
-    /// Messages: the detected format and why, and omitted data.
+    /// Messages about the detected format and the reason, and about omitted data.
     pub notes: Vec<String>,
 }
 
 /// Finds the format of a folder, and reads it.
 ///
 /// # Errors
-/// [`DaliError::Io`] if a file cannot be read; [`DaliError::Annotations`] if the folder has no
-/// known format or several, has several splits and none is selected, or a file is broken.
+/// [`DaliError::Io`] if a file cannot be read; [`DaliError::Annotations`] if the folder matches no
+/// format or several, if no split is selected although the folder has several, or if a file is
+/// invalid.
 pub fn read(request: &Request) -> Result<Source, DaliError> {
     let folder = Folder::list(&request.folder)?;
     let (format, why) = match &request.format {
-        Some(name) => (named(name)?, "as --from says".to_string()),
+        Some(name) => (named(name)?, "selected by --from".to_string()),
         None => recognised(&folder)?,
     };
     let mut source = (format.read)(&folder, request)?;
@@ -150,7 +153,7 @@ fn named(name: &str) -> Result<&'static Format, DaliError> {
     FORMATS.iter().find(|format| format.name == name).ok_or_else(|| DaliError::Option {
         option: "--from",
         got: name.to_string(),
-        expected: "must be a format of docs/formats.md",
+        expected: "must be one of the formats in docs/formats.md",
     })
 }
 
@@ -168,7 +171,7 @@ fn recognised(folder: &Folder) -> Result<(&'static Format, String), DaliError> {
                 FORMATS.iter().map(|f| format!("{} ({})", f.name, f.layout)).collect();
             Err(fault(
                 &folder.root,
-                format!("holds no annotations that are known: {}", known.join(", ")),
+                format!("holds no annotations in a known format: {}", known.join(", ")),
             ))
         }
         _ => {

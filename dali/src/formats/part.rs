@@ -1,4 +1,4 @@
-//! Parts of objects: tools that annotate one shape at a time join an object's shapes by a group.
+//! Parts of objects: in some formats an object consists of several shapes with the same group.
 
 use std::collections::HashMap;
 
@@ -8,14 +8,15 @@ use hotcoco::types::Rle;
 use super::assemble::Object;
 use super::pixels;
 
-/// Vertices may be this far outside the image, as for COCO: masks are rasterized along every edge.
+/// Maximum absolute coordinate of a vertex in pixels, as for COCO files: rasterizing takes time in
+/// proportion to the length of every edge.
 const MAX_OUTSIDE: f64 = 65_536.0;
 
 /// One shape.
 pub(super) enum Part {
     /// x, y pairs.
     Ring(Vec<f64>),
-    /// Pixels, and the box as annotated.
+    /// A pixel mask, and the annotated box.
     Pixels(Rle, [f64; 4]),
 }
 
@@ -28,7 +29,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Adds a shape; shapes with the same label and group are one object.
+    /// Adds a shape; shapes with the same label and group are joined into one object.
     pub(super) fn push(&mut self, label: &str, group: Option<String>, part: Part) {
         let next = self.objects.len();
         let at = match group {
@@ -44,7 +45,7 @@ impl Parts {
     /// The objects, for an image of this size.
     ///
     /// # Errors
-    /// A message: a ring that cannot be rasterized.
+    /// A message if a ring cannot be rasterized.
     pub(super) fn objects(self, size: [u32; 2]) -> Result<Vec<Object>, String> {
         self.objects.into_iter().map(|(label, parts)| object(&label, parts, size)).collect()
     }
@@ -73,14 +74,14 @@ fn object(label: &str, mut parts: Vec<Part>, [height, width]: [u32; 2]) -> Resul
         });
     }
     let union = pixels::union(&masks);
-    let union = union.ok_or(format!("the parts of {label:?} are of several sizes"))?;
+    let union = union.ok_or(format!("the parts of {label:?} have masks of different sizes"))?;
     Ok(Object::covering(label, union))
 }
 
-/// The ring of x, y pairs, if it has an area and each value can be rasterized.
+/// A ring of x, y pairs, if there are at least three and each coordinate can be rasterized.
 ///
 /// # Errors
-/// The error message.
+/// A message about the error.
 pub(super) fn ring(points: &[[f64; 2]]) -> Result<Part, String> {
     if points.len() < 3 {
         return Err(format!("has {} points; a polygon has 3 or more", points.len()));
@@ -107,7 +108,7 @@ pub(super) fn rectangle([a, b]: [[f64; 2]; 2], degrees: f64) -> Result<Part, Str
     ring(&[low, [high[0], low[1]], high, [low[0], high[1]]].map(turn))
 }
 
-/// The length of a vector, whose components are bounded.
+/// The length of a vector. The components are bounded, so their squares do not overflow.
 pub(super) fn length(x: f64, y: f64) -> f64 {
     (x * x + y * y).sqrt()
 }
@@ -126,7 +127,7 @@ pub(super) fn ellipse(
     let (sin, cos) = degrees.to_radians().sin_cos();
     let (w, h) = (length(rx * cos, ry * sin), length(rx * sin, ry * cos));
     let bbox = [cx - w, cy - h, 2.0 * w, 2.0 * h];
-    // On a vertical line at x, the inner segment has this midpoint and half this length.
+    // For a vertical line at x: the midpoint and half the length of its segment inside the ellipse.
     let slope = sin * cos * (rx / w * (rx / w) - ry / w * (ry / w));
     let slope = if slope.is_finite() { slope } else { 0.0 };
     let pixels = pixels::spanned(size, [cx - w, cx + w], |x| {
@@ -170,7 +171,7 @@ mod tests {
     #[test]
     fn ellipse_columns_match_per_pixel_test() {
         let radii = [[3.0, 2.0], [0.4, 7.0], [5.5, 5.5], [9.0, -0.6], [0.0, 3.0], [1e-200, 4.0]];
-        // Not on pixel edges, where rounding decides.
+        // These positions avoid pixel edges, where the result depends on rounding.
         let centres = [[6.1, 5.7], [5.4, 4.6], [-1.3, 12.1], [11.0, 0.2], [40.0, 5.0]];
         for ([rx, ry], [cx, cy]) in radii.iter().flat_map(|radii| centres.map(|at| (*radii, at))) {
             for degrees in [0.0, 30.0, 90.0, 135.5, 270.0] {

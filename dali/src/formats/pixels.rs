@@ -1,4 +1,4 @@
-//! Pixel masks: runs in COCO's column order, from functions, unions and PNG files.
+//! Pixel masks as runs in COCO's column order, computed from functions, unions and PNG files.
 
 use std::collections::BTreeMap;
 use std::io::Cursor;
@@ -12,12 +12,14 @@ use super::folder::Folder;
 use super::{Request, fault};
 use crate::error::DaliError;
 
-/// Memory for everything in a PNG but its pixels.
+/// Memory limit for everything in a PNG except its pixels.
 const MAX_CHUNK_BYTES: usize = 64 << 20;
 
-/// A mask is rejected with this many pixels whose values are between their neighbours', ..
+/// A mask file with at least this many interpolated pixels (their value is between those of the
+/// pixels on both sides) is rejected, if the next condition holds too.
 const MIN_BETWEEN: usize = 8;
-/// .. if there are at most this many edges per such pixel: thin objects also have some.
+/// Maximum number of edges per interpolated pixel in a rejected file: thin objects have some such
+/// pixels too, but many more edges.
 const MAX_EDGES_TO_BETWEEN: usize = 10;
 
 /// Runs of one mask under construction.
@@ -29,7 +31,7 @@ struct Runs {
 }
 
 impl Runs {
-    /// Adds `count` pixels from this position on, after all others.
+    /// Appends `count` pixels starting at `place`, which must follow all earlier pixels.
     fn push(&mut self, place: u32, count: u32) {
         match self.counts.last_mut() {
             Some(ones) if self.end == place => *ones += count,
@@ -47,14 +49,15 @@ impl Runs {
     }
 }
 
-/// The pixels whose centre (x, y) is `inside`; all are within the box x, y, width, height.
+/// The mask of the pixels for whose centre (x, y) `inside` is true; only pixels in the box (x, y,
+/// width, height) are tested.
 pub(super) fn drawn(
     [height, width]: [u32; 2],
     [x, y, w, h]: [f64; 4],
     inside: impl Fn(f64, f64) -> bool,
 ) -> Rle {
     let mut runs = Runs::default();
-    // A cast from float saturates at the limits of the integer type.
+    // Casts from float saturate, so coordinates outside the image are safe.
     for x in x as u32..width.min((x + w).ceil() as u32) {
         for y in y as u32..height.min((y + h).ceil() as u32) {
             if inside(f64::from(x) + 0.5, f64::from(y) + 0.5) {
@@ -65,8 +68,8 @@ pub(super) fn drawn(
     runs.finish([height, width])
 }
 
-/// The pixels whose centre is between the upper and the lower edge of a shape at its x; all x are
-/// from `first` to `last`.
+/// The mask of a shape: in each column from `first` to `last`, the pixels whose centre is between
+/// the upper and lower edge that `edges` returns for the column's x.
 pub(super) fn spanned(
     [height, width]: [u32; 2],
     [first, last]: [f64; 2],
@@ -76,7 +79,7 @@ pub(super) fn spanned(
     for x in first as u32..width.min(last.ceil() as u32) {
         let [top, bottom] = edges(f64::from(x) + 0.5);
         let rows = (top - 0.5).ceil() as u32..height.min((bottom + 0.5).floor() as u32);
-        // The edges of a column outside the shape are NaN.
+        // `edges` returns NaN for a column outside the shape.
         if top <= bottom && !rows.is_empty() {
             runs.push(x * height + rows.start, rows.len() as u32);
         }
@@ -84,10 +87,10 @@ pub(super) fn spanned(
     runs.finish([height, width])
 }
 
-/// The masks of the non-zero values in the file of an image of this size, by value.
+/// The mask of each non-zero value in a mask file, by value; `size` is that of the image.
 ///
 /// # Errors
-/// The file is not such a PNG, or [`by_value`] rejects it.
+/// If the file is not a PNG of this size, or [`by_value`] rejects it.
 pub(super) fn of_image(
     folder: &Folder,
     file: &str,
@@ -105,10 +108,10 @@ pub(super) fn of_image(
     by_value(&values, size).map_err(|text| fault(&path, text))
 }
 
-/// The masks of the non-zero values in an image in row order, by value.
+/// The mask of each non-zero value of `values` (in row order), by value.
 ///
 /// # Errors
-/// A message: values at edges that come from interpolation.
+/// A message if values at edges are interpolated.
 fn by_value(values: &[u32], [height, width]: [u32; 2]) -> Result<BTreeMap<u32, Rle>, String> {
     check_edges(values, width as usize)?;
     let mut masks: BTreeMap<u32, Runs> = BTreeMap::new();
@@ -123,8 +126,8 @@ fn by_value(values: &[u32], [height, width]: [u32; 2]) -> Result<BTreeMap<u32, R
     Ok(masks.into_iter().map(|(value, runs)| (value, runs.finish([height, width]))).collect())
 }
 
-/// Rejects masks with many values between those of the pixels on both sides: resizing with
-/// interpolation, soft edges and JPEG produce them, and each would become an object.
+/// Rejects mask files with many interpolated values, which are between the values of the pixels on
+/// both sides. Resizing, soft edges and JPEG produce such values, and each would become an object.
 fn check_edges(values: &[u32], width: usize) -> Result<(), String> {
     let (mut num_edges, mut num) = (0, 0);
     for step in [1, width] {
@@ -143,24 +146,25 @@ fn check_edges(values: &[u32], width: usize) -> Result<(), String> {
     ))
 }
 
-/// The union of these masks; `None` if their sizes differ.
+/// The union of several masks; `None` if their sizes differ.
 pub(super) fn union(masks: &[Rle]) -> Option<Rle> {
     mask::merge(masks, false).ok()
 }
 
-/// The meaning of the values of a PNG.
+/// The interpretation of the values of a PNG.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Values {
-    /// Palette indices or grey values as they are; for colours, the index in VOC's palette.
+    /// Palette indices or grey values; colours are replaced by their index in VOC's palette.
     Indices,
-    /// 1 for any pixel that is not black and opaque.
+    /// 1 for a pixel that is neither black nor transparent, else 0.
     Ink,
 }
 
-/// A mask file: one value per pixel in row order, and its height and width.
+/// Reads a mask file: one value per pixel in row order, and the height and width.
 ///
 /// # Errors
-/// [`DaliError::Annotations`] if it is not a PNG, does not decode, or has more than `max_pixels`.
+/// [`DaliError::Annotations`] if the file is not a PNG, cannot be decoded, or has more than
+/// `max_pixels` pixels.
 pub(super) fn png(
     path: &Path,
     bytes: &[u8],
@@ -177,12 +181,12 @@ pub(super) fn png(
     let mut reader = decoder.read_info().map_err(|error| broken(error.to_string()))?;
     let bytes = reader.output_buffer_size().unwrap_or(usize::MAX);
     if bytes > num_pixels.saturating_mul(8) {
-        return Err(broken("claims two sizes".into()));
+        return Err(broken("declares two sizes".into()));
     }
     let mut buffer = vec![0; bytes];
     let info = reader.next_frame(&mut buffer).map_err(|error| broken(error.to_string()))?;
     if [info.height, info.width] != size {
-        return Err(broken("claims two sizes".into()));
+        return Err(broken("declares two sizes".into()));
     }
     let ink = values == Values::Ink;
     let channels = info.color_type.samples();
@@ -208,7 +212,7 @@ pub(super) fn png(
     }
 }
 
-/// One value of a row, of 1 to 16 bits.
+/// The value of 1 to 16 bits at index `at` of a row.
 fn sample(row: &[u8], at: usize, depth: BitDepth) -> u32 {
     let byte = |at: usize| u32::from(row.get(at).copied().unwrap_or(0));
     match depth {
@@ -222,11 +226,11 @@ fn sample(row: &[u8], at: usize, depth: BitDepth) -> u32 {
     }
 }
 
-/// The index of a colour in VOC's palette, whose bits are spread over the three channels starting
-/// at the highest; white (255) is void.
+/// The index of a colour in VOC's palette, in which the bits of the index are distributed over the
+/// three channels from their highest bits down. The index of white (void) is 255.
 ///
 /// # Errors
-/// A message about any other colour: several of them would map to one index.
+/// A message for a colour that is not in the palette: several colours would map to one index.
 fn voc_index(rgb: [u32; 3]) -> Result<u32, String> {
     let bit = |value: u32, bit: u32| value >> bit & 1;
     let low = rgb.iter().zip([0x1F, 0x1F, 0x3F]).any(|(value, low)| value & low != 0);

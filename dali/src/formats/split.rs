@@ -1,14 +1,14 @@
-//! Splits: which part of a folder is read if it contains several.
+//! Selects the split of a folder that is read.
 
 use std::path::Path;
 
 use super::fault;
 use crate::error::DaliError;
 
-/// All parts together.
+/// All splits together.
 pub(super) const ALL: &str = "all";
 
-/// `train`, `val` or `test` if a name contains it, such as `instances_train2017` and `valid`.
+/// `train`, `val` or `test` if a name contains the word, as in `instances_train2017` or `valid`.
 pub(super) fn of_name(name: &str) -> Option<&'static str> {
     let words = name.split(|c: char| !c.is_ascii_alphabetic());
     words.map(str::to_ascii_lowercase).find_map(|word| match word.as_str() {
@@ -19,10 +19,11 @@ pub(super) fn of_name(name: &str) -> Option<&'static str> {
     })
 }
 
-/// The names to read among the available ones.
+/// The names of the splits to read, from the available names.
 ///
 /// # Errors
-/// Several without a selection, or an unavailable selection.
+/// A message if several splits are available and none is selected, or if the selected split is not
+/// available.
 pub(super) fn chosen<'a>(
     path: &Path,
     there: &[&'a str],

@@ -1,11 +1,11 @@
-//! Texts in JSON and YAML: a single one, a list, or a map from numbers.
+//! Texts in JSON and YAML: a single text, a list, or a map from numbers to texts.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-/// Maximum total bytes: YAML aliases can repeat a text without limit.
+/// Maximum total length in bytes: with aliases, a short YAML file can repeat a text without limit.
 const MAX_BYTES: usize = 1 << 26;
 const TOO_LONG: &str = "has more than 64 MiB of texts";
 

@@ -1,7 +1,9 @@
-//! Pascal VOC: one XML file per image, and the pixels of its objects in `SegmentationObject`.
+//! Pascal VOC: one XML file per image, and a PNG with the masks of its objects in
+//! `SegmentationObject`.
 //!
-//! The mask of the k-th `<object>` is the pixels with value k; its box is from the XML file, whose
-//! integers count from 1 and include the last pixel. Tools that write fractions count from 0.
+//! The mask of the k-th `<object>` consists of the pixels with value k. The box is from the XML
+//! file, in which integer coordinates count from 1 and include the last pixel; tools that write
+//! fractional coordinates count from 0.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -16,9 +18,9 @@ use super::{Request, Source, fault, split};
 use crate::error::DaliError;
 use crate::prep::Masks;
 
-/// Between objects, and regions excluded from evaluation.
+/// Value of pixels between objects, and of regions that are excluded from evaluation.
 const VOID: u32 = 255;
-/// Image lists that are splits; the others are for single classes.
+/// Names of the image lists that define splits; other lists are for single classes.
 const SPLITS: [&str; 4] = ["train", "val", "test", "trainval"];
 /// Maximum number of XML files inspected to recognise the format.
 const MAX_LOOKED_INTO: usize = 8;
@@ -32,7 +34,7 @@ pub(super) fn recognise(folder: &Folder) -> Option<String> {
 /// One object in an XML file.
 struct Listed {
     name: String,
-    /// x1, y1, x2, y2 as written.
+    /// x1, y1, x2, y2 as in the file.
     corners: [f64; 4],
     is_difficult: bool,
 }
@@ -41,7 +43,7 @@ struct Listed {
 struct Entry<'a> {
     image: &'a str,
     stem: &'a str,
-    /// Height and width, if the file has them, and their line.
+    /// Height and width, and their line in the XML file, if they are given.
     size: Option<([u32; 2], u32)>,
     objects: Vec<Listed>,
 }
@@ -50,7 +52,7 @@ pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliErr
     let chosen = chosen(folder, request)?;
     let mut images: Vec<&str> = folder.images("JPEGImages/").collect();
     if images.is_empty() {
-        // Label Studio's folder of images.
+        // Label Studio uses this name for the folder of images.
         images = folder.images("images/").collect();
     }
     if images.is_empty() {
@@ -58,7 +60,7 @@ pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliErr
         return Err(fault(&folder.root, text));
     }
     one_each(folder, images.iter().copied(), stem_of)?;
-    // Categories come from all splits, so that each split has the same.
+    // Categories are collected from all splits, so that each split has the same categories.
     let entries = each(&images, |image| entry(folder, image))?;
     let names: HashSet<&str> =
         entries.iter().flat_map(|e| e.objects.iter().map(|o| o.name.as_str())).collect();
@@ -119,7 +121,7 @@ fn chosen(folder: &Folder, request: &Request) -> Result<Option<HashSet<String>>,
     Ok(Some(stems))
 }
 
-/// Rejects XML files without an image: their objects would be lost silently.
+/// Rejects XML files without an image, as their objects would be omitted without notice.
 fn stray(folder: &Folder, images: &[&str]) -> Result<(), DaliError> {
     let stems: HashSet<&str> = images.iter().map(|image| stem_of(image)).collect();
     match folder.with("Annotations/", "xml").find(|file| !stems.contains(stem_of(file))) {
@@ -131,7 +133,7 @@ fn stray(folder: &Folder, images: &[&str]) -> Result<(), DaliError> {
     }
 }
 
-/// The path within its folder, without extension.
+/// The path without the first folder and the extension.
 fn stem_of(file: &str) -> &str {
     let (stem, _) = stem_and_extension(file);
     stem.split_once('/').map_or(stem, |(_, stem)| stem)
@@ -152,7 +154,7 @@ fn entry<'a>(folder: &Folder, image: &'a str) -> Result<Entry<'a>, DaliError> {
     let document = xml::parse(&path, &text)?;
     let root = document.root_element();
     if !root.has_tag_name("annotation") {
-        return Err(xml::fault_at(&path, &document, root, "is no <annotation> of VOC"));
+        return Err(xml::fault_at(&path, &document, root, "is not a VOC <annotation>"));
     }
     let objects = root.children().filter(|node| node.has_tag_name("object"));
     let objects = objects.map(listed);
@@ -160,7 +162,7 @@ fn entry<'a>(folder: &Folder, image: &'a str) -> Result<Entry<'a>, DaliError> {
     let objects = objects.map_err(|(node, text)| xml::fault_at(&path, &document, node, &text))?;
     let named = |text: String| xml::fault_at(&path, &document, root, &text);
     let size = xml::only(root, "size").map_err(named)?.and_then(|node| {
-        // Tools that do not know the size write 0, or leave it empty.
+        // Some tools write 0 or nothing if the size is unknown.
         let side = |name| child(node, name).ok()??.parse::<u32>().ok().filter(|side| *side > 0);
         let row = document.text_pos_at(node.range().start).row;
         Some(([side("height")?, side("width")?], row))
@@ -168,7 +170,7 @@ fn entry<'a>(folder: &Folder, image: &'a str) -> Result<Entry<'a>, DaliError> {
     Ok(Entry { image, stem, size, objects })
 }
 
-/// An object, or the invalid element and the error.
+/// Parses an object; on an error, returns the invalid element and a message.
 fn listed<'a, 'i>(object: Node<'a, 'i>) -> Result<Listed, (Node<'a, 'i>, String)> {
     let of_object = |text| (object, text);
     let lacks = |name: &str| (object, format!("has no <{name}>; add it"));
@@ -216,7 +218,7 @@ fn picture(folder: &Folder, request: &Request, entry: &Entry<'_>) -> Result<Pict
         }
     }
     let is_whole = entry.objects.iter().flat_map(|o| o.corners).all(|value| value.fract() == 0.0);
-    // The corner of the first pixel, if pixels are counted from 1.
+    // The coordinate of the first pixel: 1 if all coordinates are integers.
     let first = if is_whole { 1.0 } else { 0.0 };
     let object = |(listed, value): (&Listed, u32)| {
         let [x1, y1, x2, y2] = listed.corners;

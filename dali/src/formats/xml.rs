@@ -1,4 +1,4 @@
-//! XML as annotation tools write it: parsed completely, with line numbers in errors.
+//! Parses the XML files of annotation tools, with line numbers in errors.
 
 use std::path::Path;
 
@@ -8,10 +8,11 @@ use super::fault;
 use super::folder::Folder;
 use crate::error::DaliError;
 
-/// Maximum attributes of an element: the parser compares each pair.
+/// Maximum number of attributes of an element: the parser compares every pair of them.
 const MAX_ATTRIBUTES: usize = 4096;
 
-/// Parses a file; a document type declaration is rejected, as its entities may expand.
+/// Parses a file. A document type declaration is rejected, as its entities could expand without
+/// limit.
 pub(super) fn parse<'a>(path: &Path, text: &'a str) -> Result<Document<'a>, DaliError> {
     if text.split('<').any(|tag| tag.matches('=').nth(MAX_ATTRIBUTES).is_some()) {
         let text = format!("has an element of more than {MAX_ATTRIBUTES} attributes; remove them");
@@ -22,7 +23,7 @@ pub(super) fn parse<'a>(path: &Path, text: &'a str) -> Result<Document<'a>, Dali
         .map_err(|error| fault(path, format!("is not XML: {error}; export it again")))
 }
 
-/// An error in an element, with its line.
+/// An error in an element, with the element's line.
 pub(super) fn fault_at(
     path: &Path,
     document: &Document<'_>,
@@ -33,10 +34,10 @@ pub(super) fn fault_at(
     fault(path, format!("line {line}: <{}> {text}", node.tag_name().name()))
 }
 
-/// The child with this name.
+/// The only child element with this name.
 ///
 /// # Errors
-/// A message if there are two.
+/// A message if there are several.
 pub(super) fn only<'a, 'i>(node: Node<'a, 'i>, name: &str) -> Result<Option<Node<'a, 'i>>, String> {
     let mut children = node.children().filter(|child| child.has_tag_name(name));
     let first = children.next();
@@ -46,7 +47,7 @@ pub(super) fn only<'a, 'i>(node: Node<'a, 'i>, name: &str) -> Result<Option<Node
     }
 }
 
-/// The text of the child with this name, without surrounding whitespace.
+/// The text of the child element with this name, without surrounding whitespace.
 ///
 /// # Errors
 /// As for [`only`].
@@ -54,7 +55,8 @@ pub(super) fn child<'a>(node: Node<'a, '_>, name: &str) -> Result<Option<&'a str
     Ok(only(node, name)?.and_then(|child| child.text()).map(str::trim))
 }
 
-/// True if a file's root element has this name, read from its start; `None` if it cannot be read.
+/// True if a file's root element has this name, according to the start of the file; `None` if the
+/// file cannot be read.
 pub(super) fn has_root(folder: &Folder, file: &str, name: &str) -> Option<bool> {
     let start = folder.start_of(file)?;
     let parts =

@@ -1,9 +1,11 @@
-//! YOLO segmentation and detection: `data.yaml`, images, and a text file of labels for each.
+//! YOLO segmentation and detection: `data.yaml`, images, and one text file of labels per image.
 //!
-//! Tools that do not write `data.yaml` list the classes in a text file, and splits in image lists.
+//! Some tools write a text file of class names and lists of images per split instead of
+//! `data.yaml`.
 //!
-//! A line is a class and the fractions x y of a polygon, or a class and the box cx cy w h. The
-//! label file of `images/a.jpg` is `labels/a.txt`; an image without one has no objects.
+//! A line of a label file contains the class index, and either the vertices x y of a polygon or a
+//! box cx cy w h, all as fractions of the image size. The label file of `images/a.jpg` is
+//! `labels/a.txt`; an image without a label file has no objects.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -17,13 +19,14 @@ use super::{Request, Source, fault, split};
 use crate::coco::Segmentation;
 use crate::error::DaliError;
 
-/// Files with one class per line: Label Studio's and LabelImg's, and Darknet's, which CVAT writes.
+/// Files with one class name per line, as written by Label Studio, by LabelImg, and by Darknet and
+/// CVAT.
 const NAMES: [&str; 3] = ["classes.txt", "labels/classes.txt", "obj.names"];
-/// A fraction may be this far outside the image: tools round.
+/// A fraction may be this far outside 0 to 1, as tools round coordinates.
 const TOLERANCE: f64 = 0.01;
 /// Precision of fractions in labels.
 const ROUNDING: f64 = 1e-3;
-/// Values that may follow a box.
+/// Extra values that may follow a box.
 const TRACK: &str = "a confidence and a track";
 const POINTS: &str = "key points";
 /// Maximum nesting of brackets in data.yaml.
@@ -38,7 +41,7 @@ struct Yaml {
     #[serde(alias = "valid")]
     val: Option<Texts>,
     test: Option<Texts>,
-    /// Number of keypoints of an object, and values per keypoint.
+    /// Number of keypoints per object, and of values per keypoint.
     kpt_shape: Option<Vec<usize>>,
 }
 
@@ -75,13 +78,13 @@ pub(super) fn recognise(folder: &Folder) -> Option<String> {
     .map(|file| format!("{file} names classes"))
 }
 
-/// The file that lists the classes, and its contents.
+/// The path and contents of `data.yaml`, or the equivalent for a file of class names.
 fn described(folder: &Folder) -> Result<(PathBuf, Yaml), DaliError> {
     if let Some(file) = yaml_of(folder) {
         let path = folder.path(file);
         let text = folder.text(file)?;
         let broken = |error: String| fault(&path, format!("is not a data.yaml of YOLO: {error}"));
-        // The scanner's time is quadratic in the nesting depth of brackets.
+        // The nesting of brackets is limited, as the parser's time is quadratic in it.
         let mut depth = 0_usize;
         let is_deep = text.bytes().any(|byte| {
             match byte {
@@ -154,7 +157,7 @@ pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliErr
     Ok(source)
 }
 
-/// The images of the requested splits, and messages about their paths.
+/// The images of the requested splits, and messages about replaced paths and overlapping splits.
 fn images_of(
     folder: &Folder,
     request: &Request,
@@ -193,7 +196,8 @@ fn images_of(
     Ok((images, notes))
 }
 
-/// A message about label files without an image, in addition to those of these images.
+/// A message about label files without an image, in the folders that contain the labels of
+/// `images`.
 fn stray(folder: &Folder, images: &[String]) -> Option<String> {
     let place = |file: &str| file.rsplit_once('/').map(|(place, _)| place.to_string());
     let known: HashSet<String> = folder.images("").map(label_file).collect();
@@ -231,8 +235,8 @@ fn names(names: Texts, count: Option<usize>) -> Result<Vec<String>, String> {
     }
 }
 
-/// The images at locations in `data.yaml` (folders, images, or lists of images), and warnings about
-/// locations that were replaced by others.
+/// The images at the locations given in `data.yaml` (folders, or text files that list images), and
+/// warnings about locations that were not found and replaced by similar ones.
 fn images_at(
     folder: &Folder,
     base: &str,
@@ -265,9 +269,9 @@ fn images_at(
     Ok((all, warnings))
 }
 
-/// Locations inside the folder that a path of `data.yaml` may mean, the most likely first, and
-/// whether it is the whole path: it is relative to `path`, and exporters write `../train/images` or
-/// a folder on their own machine.
+/// Candidate locations inside the folder for a path in `data.yaml`, the most likely first, each
+/// with true if it uses the whole path. Paths should be relative to `path`, but exporters also
+/// write `../train/images` or an absolute path of a different machine.
 fn inside(folder: &Folder, base: &str, place: &str) -> Vec<(String, bool)> {
     let plain = |path: &str| -> Vec<String> {
         let path = path.replace('\\', "/");
@@ -280,12 +284,13 @@ fn inside(folder: &Folder, base: &str, place: &str) -> Vec<(String, bool)> {
     let (base, place) = (plain(base), plain(place));
     let joined = [base, place.clone()].concat();
     let whole = [joined.join("/"), place.join("/")].map(|path| (path, true));
-    // Without leading components, one by one: `datasets/mine/images/train` is `images/train` here.
+    // Candidates without one or more leading components: `images/train` for
+    // `datasets/mine/images/train`.
     let tails = (1..joined.len()).map(|from| (joined[from..].join("/"), false));
     whole.into_iter().chain(tails).map(|(path, whole)| (folder.listed(&path), whole)).collect()
 }
 
-/// The label file of an image: replaces the last `images` in the path by `labels`.
+/// The label file of an image: the last folder `images` in the path is replaced by `labels`.
 fn label_file(image: &str) -> String {
     let (stem, _) = stem_and_extension(image);
     let mut parts: Vec<&str> = stem.split('/').collect();
@@ -327,7 +332,7 @@ fn object(
 ) -> Result<Object, String> {
     let mut words = line.split_whitespace();
     let class = words.next().unwrap_or_default();
-    // Some tools write the class as 3.0.
+    // Some tools write the class index as a decimal, such as 3.0.
     let class_idx = class.parse::<f64>().ok().filter(|idx| idx.fract() == 0.0 && *idx >= 0.0);
     let class_idx = class_idx.ok_or_else(|| match class.contains([',', ';']) {
         true => format!("{class:?} is not a class index; separate the numbers by spaces"),
@@ -372,8 +377,8 @@ fn object(
     }
 }
 
-/// Rejects polygons if most look like a box with more values. A single one may be by chance: then
-/// only a warning.
+/// Rejects the labels if at least half of the polygons look like a box followed by extra values.
+/// Fewer may be a coincidence, and only give a warning.
 fn check_polygons(folder: &Folder, pictures: &[Picture]) -> Result<Option<String>, DaliError> {
     let (mut num, mut found) = (0, Vec::new());
     for picture in pictures {
@@ -398,8 +403,8 @@ fn check_polygons(folder: &Folder, pictures: &[Picture]) -> Result<Option<String
     Ok(track.map(|said| warn(said) + "; it is read as a polygon"))
 }
 
-/// The meaning of the remaining values if the first four of a polygon are a box inside the image: a
-/// confidence and a track, or keypoints in the box, around its centre.
+/// If the first four values of a polygon are a box inside the image: the meaning of the remaining
+/// values, which may be a confidence and a track id, or keypoints in the box and around its centre.
 fn behind_a_box(ring: &[f32], [height, width]: [u32; 2]) -> Option<&'static str> {
     let sides = [width, height].map(f64::from);
     let values = ring.iter().zip(sides.iter().cycle());
@@ -413,7 +418,8 @@ fn behind_a_box(ring: &[f32], [height, width]: [u32; 2]) -> Option<&'static str>
     if values.len() == 6 {
         return is_whole(values[5]).then_some(TRACK);
     }
-    // The third value of a keypoint is its visibility; one at 0, 0 is not labelled.
+    // The third value of a keypoint, if present, is its visibility; a keypoint at 0, 0 is not
+    // labelled.
     let are_points = |dims: usize| {
         let points = values[4..].chunks_exact(dims);
         let is_along = |a: usize| {

@@ -1,4 +1,5 @@
-//! Fills a slot with one batch from the store; images in parallel, each into its own rows.
+//! Fills a slot with one batch from the stores: images are decoded in parallel, each into its own
+//! rows.
 
 use rayon::prelude::*;
 
@@ -7,21 +8,23 @@ use super::slot::{ImageRows, SEGM_POLYGONS, SEGM_RUNS, Slot};
 use crate::error::DaliError;
 use crate::store::{Segmentation, Stores};
 
-/// Fills rows that [`fill_slot`] does not fill, for the image at this index in the stores.
+/// Fills the rows of additional arrays, which [`fill_slot`] does not fill, for the image at this
+/// index in the stores.
 pub type Filler = dyn Fn(&Stores, usize, &mut ImageRows<'_>) -> Result<(), DaliError> + Send + Sync;
 
-/// Which images to load into one slot.
+/// The images to load into one slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
     /// Indices into the stores.
     pub indices: Vec<usize>,
     /// Epoch of the batch.
     pub epoch: u32,
-    /// Index of each image's copy within the epoch, from 0; empty if all are the first.
+    /// Index of each image's copy within the epoch, from 0; empty if all are 0.
     pub copies: Vec<u32>,
 }
 
-/// First bit of the copy index in the word of an image's key that starts with the epoch.
+/// An image's key has one word for epoch and copy: the copy index starts at this bit, above the
+/// epoch.
 const COPY_BIT: u32 = 20;
 
 /// Fills `slot` with the images at `indices` of the stores; crowd objects are dropped. Unused
@@ -33,8 +36,8 @@ const COPY_BIT: u32 = 20;
 ///
 /// # Errors
 /// [`DaliError::Slot`] if a capacity is too small or an index is past the end of the stores,
-/// [`DaliError::Layout`] if an array is missing or has other extents, [`DaliError::StorePixels`] if
-/// an image does not decode. The contents of the slot are then undefined.
+/// [`DaliError::Layout`] if an array is missing or has wrong extents, [`DaliError::StorePixels`] if
+/// an image cannot be decoded. The contents of the slot are then undefined.
 pub fn fill_slot<M: AsRef<[u8]> + AsMut<[u8]>>(
     store: &Stores,
     indices: &[usize],
@@ -46,8 +49,8 @@ pub fn fill_slot<M: AsRef<[u8]> + AsMut<[u8]>>(
     fill_batch(store, &batch, slot, filler)
 }
 
-/// [`fill_slot`] with the images of a batch. Each copy of an image has its own key: copies are
-/// augmented, and sample RoIs, independently.
+/// [`fill_slot`] for a [`Batch`]. Each copy of an image has its own key, so that its augmentation
+/// and RoI sampling are independent of the other copies.
 pub(super) fn fill_batch<M: AsRef<[u8]> + AsMut<[u8]>>(
     store: &Stores,
     batch: &Batch,
@@ -111,7 +114,8 @@ fn fill_image(
                 SEGM_POLYGONS
             }
             Segmentation::Runs(runs) => {
-                // A run is at most as long as the image has pixels, which is far below 2^31.
+                // A run is no longer than the number of pixels of the image, which is far below
+                // 2^31.
                 room.put::<i32>("runs", num_runs, bytemuck::cast_slice(runs))?;
                 let part = [num_runs as i32, runs.len() as i32];
                 room.put("segm_parts", 2 * num_parts, &part)?;
@@ -127,7 +131,7 @@ fn fill_image(
     room.put("gt_counts", 0, &[num_objects as i32])
 }
 
-/// Allocates ranges of an image's rows, or reports which capacity is too small.
+/// Returns ranges of an image's rows to write to, or an error with the capacity that is too small.
 struct Room<'a, 'b> {
     image_id: u64,
     rows: &'a mut ImageRows<'b>,

@@ -1,4 +1,4 @@
-//! The layout of a slot: named arrays of fixed extents, laid out consecutively in one allocation.
+//! The layout of a slot: named arrays of fixed extents, consecutive in one allocation.
 
 use bytemuck::Pod;
 
@@ -25,9 +25,9 @@ impl Element {
     }
 }
 
-/// Element types of array views.
+/// The Rust types of array elements.
 pub trait Item: Pod {
-    /// Its element type.
+    /// The corresponding element type of an array.
     const ELEMENT: Element;
 }
 
@@ -50,7 +50,7 @@ pub enum Clear {
     Zeros,
     /// Ones.
     Ones,
-    /// Undefined: a count or a size determines the part that belongs to the batch.
+    /// Undefined: a count or size in the slot gives the part that the batch uses.
     Kept,
 }
 
@@ -61,11 +61,11 @@ pub struct Array {
     pub name: String,
     /// Element type.
     pub element: Element,
-    /// True if each image has its own row; if not, the batch has one.
+    /// True if each image has its own row, false if there is one row for the whole batch.
     pub per_image: bool,
     /// Extents of a row.
     pub extents: Vec<usize>,
-    /// Value of the elements that the batch does not fill.
+    /// Value of elements that the batch does not fill.
     pub clear: Clear,
 }
 
@@ -94,7 +94,7 @@ pub struct SlotLayout {
 }
 
 impl SlotLayout {
-    /// Lays out the arrays of a batch of up to `images` images in the order given, each at the next
+    /// Lays out the arrays of a batch of up to `images` images in the given order, each at the next
     /// multiple of `align` bytes.
     ///
     /// # Errors
@@ -115,14 +115,14 @@ impl SlotLayout {
             bytes = end.filter(|end| isize::try_from(*end).is_ok()).ok_or_else(|| {
                 let (name, extents) = (&array.name, &array.extents);
                 DaliError::Layout(format!(
-                    "`{name}` of {rows} times {extents:?} elements is more than any memory holds"
+                    "`{name}` of {rows} times {extents:?} elements is larger than any memory"
                 ))
             })?;
         }
         Ok(Self { images, arrays, offsets, bytes })
     }
 
-    /// Capacity of a slot in images, N.
+    /// Maximum number of images in a slot, N.
     pub fn images(&self) -> usize {
         self.images
     }
@@ -132,7 +132,7 @@ impl SlotLayout {
         self.bytes
     }
 
-    /// The arrays, in their order.
+    /// The arrays, in the order of the layout.
     pub fn arrays(&self) -> &[Array] {
         &self.arrays
     }
@@ -173,10 +173,10 @@ const FILLED: [(&str, Element, Extents, bool); 10] = [
 ];
 
 impl SlotLayout {
-    /// Checks that [`super::fill_slot`] finds the arrays that it fills.
+    /// Checks that the layout has the arrays that [`super::fill_slot`] fills.
     ///
     /// # Errors
-    /// [`DaliError::Layout`] with the first one that is missing or has another shape.
+    /// [`DaliError::Layout`] with the first array that is missing or has a wrong shape.
     pub(super) fn check_filled(&self) -> Result<(), DaliError> {
         for (name, element, extents, per_image) in FILLED {
             let array = &self.arrays[self.find(name, element)?];
@@ -185,8 +185,8 @@ impl SlotLayout {
             if !same || array.per_image != per_image {
                 let rows = |per_image| if per_image { "each image" } else { "the batch" };
                 return Err(DaliError::Layout(format!(
-                    "`{name}` has {:?} elements for {} where {extents:?} for {} (0 for any) are \
-                     filled",
+                    "`{name}` has {:?} elements for {}, but needs {extents:?} for {} (0 is any \
+                     number)",
                     array.extents,
                     rows(array.per_image),
                     rows(per_image)

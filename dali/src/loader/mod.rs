@@ -1,9 +1,9 @@
-//! Loads images from the store into slots in the caller's memory (which may be pinned), ahead of
-//! training.
+//! Loads images from the stores into slots in the caller's memory (which may be pinned), ahead of
+//! their use in training.
 //!
 //! A [`Slot`] is one allocation with the arrays of a [`SlotLayout`]. [`fill_slot`] decodes a batch
-//! into one, in place; [`Loader`] does so on its own threads, and slots circulate between it and
-//! the caller. The caller's [`Filler`] fills all other arrays.
+//! directly into a slot. [`Loader`] does so on its own threads, and exchanges slots with the
+//! caller. The caller's [`Filler`] fills all additional arrays.
 
 mod fill;
 mod layout;

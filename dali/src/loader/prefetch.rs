@@ -1,4 +1,4 @@
-//! Prefetching: a separate thread fills slots while training uses earlier ones.
+//! Prefetching: a separate thread fills slots while training uses earlier slots.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,22 +11,22 @@ use super::slot::{PlainMemory, Slot};
 use crate::error::DaliError;
 use crate::store::Stores;
 
-/// Maximum decoding threads, more than any machine has cores; beyond this, thread creation fails or
-/// hangs.
+/// Maximum number of decoding threads. No machine has more cores, and creating more threads may
+/// fail or hang.
 const MAX_THREADS: usize = 1024;
 
 /// One filled slot.
 #[derive(Debug)]
 pub struct Filled<M = PlainMemory> {
-    /// The batch; return it with [`Loader::recycle`].
+    /// The slot with the batch; to be returned with [`Loader::recycle`].
     pub slot: Slot<M>,
-    /// Seconds that the caller waited for it: the data share of the step time.
+    /// Seconds that the caller waited for the slot: the part of the step time that is due to data.
     pub waited_seconds: f64,
-    /// Seconds spent filling it, most of them hidden behind training.
+    /// Seconds spent filling the slot, mostly while training runs.
     pub fill_seconds: f64,
 }
 
-/// A filled slot on the channel to the caller.
+/// A filled slot that is sent to the caller.
 struct Parcel<M> {
     slot: Slot<M>,
     fill_seconds: f64,
@@ -35,13 +35,13 @@ struct Parcel<M> {
 
 type FillResult<M> = Result<Parcel<M>, DaliError>;
 
-/// Fills a slot with a batch.
+/// Function that fills a slot with a batch.
 type Fill<'a, M> = dyn Fn(&Batch, &mut Slot<M>) -> Result<(), DaliError> + 'a;
 
-/// Loads batches ahead of their use, in the order of the iterator.
+/// Loads the batches of an iterator in order, ahead of their use.
 #[derive(Debug)]
 pub struct Loader<M = PlainMemory> {
-    // Dropped with the loader, which ends the thread.
+    // Dropping the loader drops this sender, which ends the thread.
     free: Option<Sender<Slot<M>>>,
     filled: Option<Receiver<FillResult<M>>>,
     thread: Option<JoinHandle<()>>,
@@ -85,7 +85,8 @@ impl<M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Loader<M> {
         let no_threads = |error: &dyn std::fmt::Display| {
             DaliError::Loader(format!("cannot start {num_threads} threads: {error}"))
         };
-        // A separate pool: the training pool is busy with the step, and would run these tasks last.
+        // A separate pool: the training pool is busy with the step, so these tasks would wait
+        // there.
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(num_threads)
             .thread_name(|idx| format!("dali-{idx}"))
@@ -96,7 +97,7 @@ impl<M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Loader<M> {
         let (free, free_slots) = channel();
         let (to_caller, filled) = sync_channel(num_slots);
         for slot in slots {
-            // The receiver is alive in this scope, so this cannot fail.
+            // The receiver still exists in this scope, so sending cannot fail.
             let _ = free.send(slot);
         }
         let mut batches = batches.into_iter();
@@ -124,9 +125,9 @@ impl<M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Loader<M> {
     /// The next batch, waiting if necessary; `None` after the last one.
     ///
     /// # Errors
-    /// Errors from [`super::fill_slot`], after which there are no more batches;
-    /// [`DaliError::Loader`] if the caller holds all slots, so that the wait would never end.
-    #[allow(clippy::should_implement_trait)] // an iterator could not lend out and take back
+    /// Errors of [`super::fill_slot`], after which there are no more batches; [`DaliError::Loader`]
+    /// if the caller holds all slots, so that no batch can be loaded.
+    #[allow(clippy::should_implement_trait)] // an iterator could not take slots back
     pub fn next(&mut self) -> Result<Option<Filled<M>>, DaliError> {
         let start = Instant::now();
         let Some(filled) = &self.filled else { return Ok(None) };
@@ -135,7 +136,7 @@ impl<M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Loader<M> {
             Err(TryRecvError::Disconnected) => return Ok(None),
             Err(TryRecvError::Empty) if self.num_lent == self.num_slots => {
                 return Err(DaliError::Loader(format!(
-                    "all {} slots are with the caller; recycle one before asking for the next",
+                    "all {} slots are with the caller; recycle one before requesting the next",
                     self.num_slots
                 )));
             }
@@ -162,7 +163,7 @@ impl<M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Loader<M> {
     pub fn recycle(&mut self, slot: Slot<M>) {
         self.num_lent = self.num_lent.saturating_sub(1);
         if let Some(free) = &self.free {
-            // If the thread has ended, after the last batch, the slot is just dropped.
+            // If the thread has ended (after the last batch), the slot is dropped.
             let _ = free.send(slot);
         }
     }
@@ -170,11 +171,12 @@ impl<M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Loader<M> {
 
 impl<M> Drop for Loader<M> {
     fn drop(&mut self) {
-        // Close both channels first: the thread may wait on either.
+        // Both channels are closed first, as the thread may be waiting for either.
         self.free = None;
         self.filled = None;
         if let Some(thread) = self.thread.take() {
-            // A panic in it has been printed already; panicking again in a drop would abort.
+            // A panic of the thread is ignored: it was printed already, and a panic in a drop could
+            // abort the process.
             let _ = thread.join();
         }
     }
@@ -196,7 +198,7 @@ fn load<M>(
         next = batches.next();
         let failed = filled.is_err();
         let parcel = filled.map(|()| Parcel { slot, fill_seconds, is_last: next.is_none() });
-        // Before it is sent: the caller may receive and count it at once.
+        // Incremented before sending, as the caller decrements it as soon as it receives the slot.
         ready.fetch_add(1, Ordering::Relaxed);
         if to_caller.send(parcel).is_err() || failed {
             return;

@@ -1,19 +1,19 @@
-//! A slot: one allocation owned by the caller with a typed view of each array.
+//! A slot: one allocation in the caller's memory, with a typed view of each array.
 
 use std::sync::Arc;
 
 use super::layout::{Array, Clear, Element, Item, SlotLayout};
 use crate::error::DaliError;
 
-/// `segm_index` kind: polygons.
+/// Kind in `segm_index`: polygons.
 pub const SEGM_POLYGONS: i32 = 0;
-/// `segm_index` kind: runs.
+/// Kind in `segm_index`: runs.
 pub const SEGM_RUNS: i32 = 1;
 
 /// One batch in one allocation, which may be pinned.
 ///
-/// Contents after [`super::fill_slot`], with N images, and per image G objects and the parts,
-/// coords and runs capacities of the layout:
+/// Contents after [`super::fill_slot`]. N is the layout's number of images; G, `parts`, `coords`
+/// and `runs` are its capacities per image for objects, mask parts, coordinates and run lengths:
 ///
 /// | array | rows | what |
 /// |---|---|---|
@@ -90,7 +90,7 @@ impl<M: AsRef<[u8]> + AsMut<[u8]>> Slot<M> {
         Ok(bytemuck::cast_slice_mut(&mut self.memory.as_mut()[range]))
     }
 
-    /// The mutable rows of each image. Per-batch rows are not included.
+    /// The mutable rows of each image. Arrays with one row per batch are not included.
     pub fn images_mut(&mut self) -> Vec<ImageRows<'_>> {
         let layout = self.layout.as_ref();
         let mut images: Vec<_> =
@@ -111,8 +111,8 @@ impl<M: AsRef<[u8]> + AsMut<[u8]>> Slot<M> {
         images
     }
 
-    /// Clears each array according to the layout, so that unused elements do not depend on earlier
-    /// batches.
+    /// Clears each array according to [`Array::clear`], so that unused elements do not depend on
+    /// earlier batches.
     pub fn clear(&mut self) {
         for idx in 0..self.layout.arrays().len() {
             let (range, array) = (self.layout.range(idx), &self.layout.arrays()[idx]);
@@ -125,7 +125,7 @@ impl<M: AsRef<[u8]> + AsMut<[u8]>> Slot<M> {
 #[derive(Debug)]
 pub struct ImageRows<'a> {
     layout: &'a SlotLayout,
-    /// By array; empty for per-batch arrays.
+    /// One row per array; empty for arrays with one row per batch.
     rows: Vec<&'a mut [u8]>,
 }
 
@@ -150,7 +150,7 @@ fn clear(bytes: &mut [u8], array: &Array) {
     }
 }
 
-/// Process memory, aligned for every element type.
+/// Ordinary process memory, aligned for every element type.
 #[derive(Debug, Clone)]
 pub struct PlainMemory {
     words: Vec<u64>,

@@ -10,27 +10,27 @@ use crate::mix::{mix, unit};
 pub struct Batch {
     /// The pass over the data set, from 0.
     pub epoch: u64,
-    /// The padded shape of all its images, as an index into the shapes given.
+    /// Index of the padded shape of all images, among the order's shapes.
     pub shape: usize,
-    /// The images, by index in the store: the batch size, or fewer in the last batch of an
-    /// orientation. Unused slots have no weight.
+    /// The images, as indices in the store: as many as the batch size, or fewer in the last batch
+    /// of an orientation. The remaining slots of the batch do not contribute to training.
     pub images: Vec<usize>,
     /// Index of each image's copy within the epoch, from 0.
     pub copies: Vec<u32>,
 }
 
-/// Network sizes that differ by epoch.
+/// Sizes at the network's input that are sampled for each epoch.
 #[derive(Clone)]
 pub struct DrawnSizes {
-    /// True for images that count as portrait, in every epoch.
+    /// For each image, true if it counts as portrait in every epoch.
     pub is_portrait: Vec<bool>,
-    /// The first shapes are for landscape images, the others for portrait images.
+    /// Number of shapes for landscape images, which come first; the others are for portrait images.
     pub num_landscape: usize,
-    /// Height and width of an image's copy in an epoch. The last shape of its orientation holds it.
+    /// Height and width of an image's copy in an epoch; at most the last shape of its orientation.
     pub size: Arc<SizeOf>,
 }
 
-/// Height and width, by epoch, image and copy.
+/// Function of epoch, image and copy that returns height and width.
 pub type SizeOf = dyn Fn(u64, usize, u32) -> (u32, u32) + Send + Sync;
 
 impl std::fmt::Debug for DrawnSizes {
@@ -41,31 +41,32 @@ impl std::fmt::Debug for DrawnSizes {
 
 /// The order of images in every epoch.
 ///
-/// An image is assigned to the smallest shape that holds it. Images left over from a shape's full
-/// batches move to the next larger shape that contains the smaller one, and the final remainder
-/// forms its own batch. The number of batches depends only on the counts, so it is the same in
-/// every epoch; which images are left over differs.
+/// An image is assigned to the smallest shape in which it fits. Images left over after a shape's
+/// full batches move to the next larger shape that contains this shape, and the images left over in
+/// the end form a smaller batch. The number of batches depends only on the number of images per
+/// shape, so it is equal in every epoch; the left-over images differ.
 ///
-/// An image with `r` occurrences per epoch has that many copies, or if `r` is not an integer one
-/// more in some epochs: the shape's additional copies, equally many in every epoch, are selected by
-/// systematic sampling.
+/// An image that should occur `r` times per epoch has `floor(r)` copies, and if `r` is not an
+/// integer, an additional copy in some epochs. Each shape has a constant number of additional
+/// copies per epoch, whose images are selected by systematic sampling.
 #[derive(Debug)]
 pub struct Order {
-    /// Groups of images that share additional copies: by shape, the images for which it is the
-    /// smallest; or the landscape and the portrait ones, if shapes are sampled.
+    /// Groups of images with a constant number of additional copies per epoch: the images assigned
+    /// to each shape, or if sizes are sampled, the landscape and the portrait images.
     groups: Vec<Vec<usize>>,
     drawn: Option<DrawnSizes>,
     shapes: Vec<PaddedShape>,
-    /// The shapes in ascending order.
+    /// Indices of the shapes, in ascending order of area.
     ascending: Vec<usize>,
-    /// By shape: the shape for its left-over images.
+    /// For each shape, the shape that receives its left-over images.
     larger: Vec<Option<usize>>,
-    /// By image: mean number of occurrences per epoch; empty if each occurs once.
+    /// For each image, the mean number of occurrences per epoch; empty if each image occurs once.
     repeats: Vec<f64>,
     batch_size: usize,
     seed: u64,
     batches_per_epoch: usize,
-    /// The most recent epoch: steps are in order, so each epoch is built once.
+    /// The batches of the most recent epoch: as steps are requested in order, each epoch is
+    /// computed once.
     cache: Mutex<Option<(u64, Arc<Vec<ShapeBatch>>)>>,
 }
 
@@ -74,14 +75,15 @@ type Copy = (usize, u32);
 /// A shape and the images of one batch.
 type ShapeBatch = (usize, Vec<Copy>);
 
-/// The purpose of a random number; part of its key, so that no two uses share numbers.
+/// The purpose of a random number. It is part of the number's key, so that different purposes use
+/// different numbers.
 #[derive(Clone, Copy)]
 enum Purpose {
     /// The order of images within a shape.
     Images { shape: usize },
     /// The order of an epoch's batches.
     Batches,
-    /// Selection of the images with an additional copy.
+    /// The selection of images with an additional copy.
     Copies { group: usize },
 }
 
@@ -89,9 +91,9 @@ impl Order {
     /// Prepares the order of `sizes.len()` images.
     ///
     /// # Shapes
-    /// `sizes`: height and width of each image in the network, after resizing, in the order of
-    /// the store. `batch_size` counts images over all ranks. `repeats`: mean number of occurrences
-    /// of each image per epoch; empty if each occurs once.
+    /// `sizes`: height and width of each image after resizing, in the order of the store.
+    /// `batch_size`: number of images on all ranks. `repeats`: mean number of occurrences of each
+    /// image per epoch; empty if each image occurs once.
     ///
     /// # Errors
     /// [`OrderError`] if there are no images, the batch size is 0, or an image fits no shape.
@@ -115,8 +117,8 @@ impl Order {
         Self::of(images_by_shape, None, larger, shapes, batch_size, seed, repeats)
     }
 
-    /// [`Self::new`] for sizes that differ by epoch: left-over images stay in the shapes of their
-    /// orientation, so that every epoch has the same number of batches.
+    /// [`Self::new`] for sizes that are sampled for each epoch. Left-over images only move to
+    /// shapes of their orientation, so that every epoch has the same number of batches.
     ///
     /// # Errors
     /// [`OrderError`] if there are no images, or the batch size is 0.
@@ -168,19 +170,20 @@ impl Order {
         Ok(order)
     }
 
-    /// Steps per pass over the data set: the same in every epoch, at least 1.
+    /// Number of steps per epoch, at least 1; equal in every epoch.
     #[must_use]
     pub fn batches_per_epoch(&self) -> usize {
         self.batches_per_epoch
     }
 
-    /// The batch of a step, counted from 0 over all epochs.
+    /// The batch of a step; steps are counted from 0 over all epochs.
     #[must_use]
     pub fn batch(&self, step: u64) -> Batch {
         let per_epoch = self.batches_per_epoch as u64;
         let epoch = step / per_epoch;
         let batches = {
-            // A panic elsewhere cannot leave a partly built epoch: it is stored as a whole.
+            // A poisoned lock is ignored: an epoch is only stored when it is complete, even if a
+            // thread panics.
             let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
             match &*cache {
                 Some((cached, batches)) if *cached == epoch => Arc::clone(batches),
@@ -196,7 +199,7 @@ impl Order {
         Batch { epoch, shape: *shape, images, copies }
     }
 
-    /// The shape of a group's copy in an epoch.
+    /// The shape of an image's copy in an epoch.
     fn shape_of(&self, epoch: u64, group: usize, (image, copy): Copy) -> usize {
         let Some(DrawnSizes { num_landscape, size, .. }) = &self.drawn else { return group };
         let (height, width) = size(epoch, image, copy);
@@ -206,14 +209,15 @@ impl Order {
         (first..end).find(holds).unwrap_or(end - 1)
     }
 
-    /// The images of a group in an epoch, with their copies.
+    /// All copies of a group's images in an epoch.
     fn copies(&self, epoch: u64, group: usize) -> Vec<Copy> {
         let images = &self.groups[group];
         if self.repeats.is_empty() {
             return images.iter().map(|&image| (image, 0)).collect();
         }
-        // The fractional parts of the images are consecutive intervals; every integer plus the
-        // offset adds a copy to the image whose interval contains it.
+        // Systematic sampling: the fractional parts of `repeats` form consecutive intervals, and
+        // each point at an integer plus the offset adds a copy to the image whose interval contains
+        // the point.
         let total: f64 = images.iter().map(|&image| self.repeats[image].fract()).sum();
         let further = total.round();
         let offset = unit(self.key(epoch, Purpose::Copies { group }, 0));
@@ -233,7 +237,7 @@ impl Order {
 
     /// All batches of an epoch, in order.
     fn epoch_batches(&self, epoch: u64) -> Vec<ShapeBatch> {
-        // By shape: its own images, and the left-over ones of smaller shapes.
+        // For each shape, its own images and those left over from smaller shapes.
         let mut waiting = vec![Vec::new(); self.shapes.len()];
         for group in 0..self.groups.len() {
             for copy in self.copies(epoch, group) {
@@ -243,7 +247,8 @@ impl Order {
         let mut batches: Vec<ShapeBatch> = Vec::new();
         for &shape in &self.ascending {
             let mut images: Vec<Copy> = std::mem::take(&mut waiting[shape]);
-            // New keys in every shape: images from smaller shapes mix with the shape's own.
+            // Keys depend on the shape, so that left-over images are shuffled together with the
+            // shape's own images.
             let purpose = Purpose::Images { shape };
             images.sort_by_cached_key(|&(i, copy)| {
                 let place = i + copy as usize * self.repeats.len();
@@ -276,14 +281,15 @@ impl Order {
     }
 }
 
-/// The shapes in ascending order.
+/// Indices of the shapes, in ascending order of area.
 fn ascending(shapes: &[PaddedShape]) -> Vec<usize> {
     let mut ascending: Vec<usize> = (0..shapes.len()).collect();
     ascending.sort_by_key(|&s| (shapes[s].area(), s));
     ascending
 }
 
-/// The smallest shape by area that holds an image; with its orientation if areas are equal.
+/// The shape with the smallest area in which an image fits; if areas are equal, the shape with the
+/// image's orientation.
 fn smallest(shapes: &[PaddedShape], height: usize, width: usize) -> Option<usize> {
     (0..shapes.len()).filter(|&s| shapes[s].holds(height, width)).min_by_key(|&s| {
         let PaddedShape { height: rows, width: columns } = shapes[s];
@@ -291,8 +297,8 @@ fn smallest(shapes: &[PaddedShape], height: usize, width: usize) -> Option<usize
     })
 }
 
-/// The next larger shape that contains shape `s`. Never `s` itself, and never an earlier one: of
-/// two equal shapes the later one is larger.
+/// The next shape after `s` in ascending order that contains `s`. If two shapes are equal, the one
+/// with the larger index counts as larger.
 fn next_larger(shapes: &[PaddedShape], ascending: &[usize], s: usize) -> Option<usize> {
     let PaddedShape { height, width } = shapes[s];
     let after = ascending.iter().skip_while(|&&other| other != s).skip(1);
@@ -345,7 +351,7 @@ mod tests {
                     }
                 }
                 assert!(seen.iter().all(|&times| times == 1));
-                // At most the last batch of each orientation is short.
+                // Each orientation has at most one batch with fewer images, its last one.
                 short_batches.sort_unstable();
                 let all = short_batches.len();
                 short_batches.dedup();
@@ -379,7 +385,7 @@ mod tests {
         assert_ne!(images(1, 0), images(1, 1));
         assert_ne!(images(1, 0), images(2, 0));
         assert_eq!(images(1, 5), images(1, 5));
-        // Shapes follow each other in random order, not small ones first.
+        // Batches of different shapes are in random order, not sorted by size.
         let order: Vec<usize> = images(1, 0).into_iter().map(|(shape, _)| shape).collect();
         assert!(order.windows(2).any(|w| w[0] > w[1]) && order.windows(2).any(|w| w[0] < w[1]));
     }
@@ -410,12 +416,12 @@ mod tests {
         for e in 0..1600 {
             firsts[order.batch(e * 16).images[0]] += 1;
         }
-        // 100 expected, standard deviation 9.7: five of them.
+        // The mean is 100, and the limits are five standard deviations of 9.7 away.
         assert!(firsts.iter().all(|&n| (51..150).contains(&n)), "{firsts:?}");
     }
 
-    /// Every epoch has the same length; an image has its integer copies in each, and on average its
-    /// fraction of one more.
+    /// Every epoch has the same length. An image has its integer number of copies in each epoch,
+    /// and its fractional part is the mean number of additional copies.
     #[test]
     fn repeat_counts_are_respected() {
         for (sizes, k, batch_size) in random_sets().take(20) {
@@ -443,13 +449,14 @@ mod tests {
             assert!((length.unwrap_or(0) as f64 - expected).abs() <= rounded);
             let enough = sizes.len() > 100;
             for (count, repeats) in counts.iter().zip(&repeats).filter(|_| enough && k == 1) {
-                // Rounding a shape's copies changes each fraction a little.
+                // The number of additional copies per shape is rounded, which changes each fraction
+                // slightly.
                 assert!((f64::from(*count) / epochs as f64 - repeats).abs() < 0.12, "{repeats}");
             }
         }
     }
 
-    /// Sizes per epoch by hash, bounded by the last shape of each orientation.
+    /// Sizes are sampled per epoch by a hash, and at most the last shape of each orientation.
     #[test]
     fn random_size_epochs_have_equal_length() {
         for (sources, k, batch_size) in random_sets().take(30) {

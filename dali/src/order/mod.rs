@@ -1,8 +1,8 @@
-//! The image order: a pure function of (seed, epoch), divided into global batches of one padded
-//! shape each.
+//! The order of images: a pure function of seed and epoch, divided into global batches of one
+//! padded shape each.
 //!
-//! **Invariant**: nothing here depends on ranks or on earlier calls. Every rank that requests a
-//! step gets the same batch, and resuming needs only the step number.
+//! **Invariant**: the order does not depend on ranks or on earlier calls. Every rank gets the same
+//! batch for a step, and a resumed run needs only the step number.
 
 mod batches;
 mod resize;
@@ -13,11 +13,11 @@ pub use resize::resized_size;
 pub(crate) use shapes::least_waste;
 pub use shapes::{PaddedShape, choose_oriented_shapes, choose_shapes};
 
-/// Why no order exists.
+/// The reason why there is no valid order.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OrderError {
-    /// There is nothing to order.
+    /// There are no images.
     #[error("there are no images to train on; prepare a store that has some")]
     NoImages,
     /// The batch size is 0.
@@ -29,11 +29,11 @@ pub enum OrderError {
          shapes {shapes}; choose the shapes for these sizes"
     )]
     NoShape {
-        /// The image, by index in the store.
+        /// Index of the image in the store.
         index: usize,
-        /// Its height after resizing, in pixels.
+        /// Height of the image after resizing, in pixels.
         height: u32,
-        /// Its width after resizing, in pixels.
+        /// Width of the image after resizing, in pixels.
         width: u32,
         /// The available shapes.
         shapes: String,

@@ -1,15 +1,15 @@
-//! The size of an image after resizing for the network.
+//! Size of an image after it is resized for the network.
 
 use choices::ResizeRounding;
 
-/// Height and width after resizing: short side to `min_size` unless the long side would exceed
-/// `max_size`. Never below 1.
+/// Height and width after resizing: the short side becomes `min_size`, or less if the long side
+/// would exceed `max_size`. Each side is at least 1.
 ///
 /// # Units
 /// Pixels throughout.
 ///
 /// # Panics
-/// If a side is 0: the store has no such image.
+/// If a side is 0, which no image in a store has.
 #[must_use]
 pub fn resized_size(
     height: u32,
@@ -28,7 +28,7 @@ pub fn resized_size(
             (scaled(height), scaled(width))
         }
         ResizeRounding::HalfEven => {
-            // The order of these operations is the reference's: each one rounds in f64.
+            // The order of operations matches the reference, since each operation rounds in f64.
             let side = if long / short * min_size > max_size {
                 (max_size * short / long).round_ties_even().max(1.0)
             } else {
@@ -41,7 +41,7 @@ pub fn resized_size(
             if height > width { (other, side as u32) } else { (side as u32, other) }
         }
         ResizeRounding::HalfUp => {
-            // detectron2's order of operations, which rounds in f64.
+            // The order of operations matches detectron2, since each operation rounds in f64.
             let scale = min_size / short;
             let other = scale * long;
             let shrink = if other > max_size { max_size / other } else { 1.0 };
@@ -58,13 +58,14 @@ mod tests {
     #[test]
     fn coco_sizes_match_both_resize_rules() {
         use ResizeRounding::{FloorScale, HalfEven, HalfUp};
-        // (height, width) -> torchvision, maskrcnn-benchmark, detectron2, all at 800/1333.
+        // (height, width), then the results from torchvision, maskrcnn-benchmark and detectron2 for
+        // sizes 800 and 1333.
         let cases = [
             ((480, 640), (800, 1066), (800, 1066), (800, 1067)),
             ((640, 480), (1066, 800), (1066, 800), (1067, 800)),
             ((427, 640), (800, 1199), (800, 1199), (800, 1199)),
             ((500, 500), (800, 800), (800, 800), (800, 800)),
-            // 666.5: floor and half to even give 666, half up gives 667.
+            // The exact side is 666.5: floor and half to even give 666, half up gives 667.
             ((320, 640), (666, 1333), (666, 1332), (667, 1333)),
             ((100, 2000), (66, 1333), (67, 1340), (67, 1333)),
         ];

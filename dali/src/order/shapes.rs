@@ -1,4 +1,4 @@
-//! The padded shapes that minimize padding on a data set.
+//! Chooses the padded shapes that minimize padding on a data set.
 
 /// A shape to which all images of a batch are padded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -26,7 +26,7 @@ impl PaddedShape {
 impl std::str::FromStr for PaddedShape {
     type Err = String;
 
-    /// `HEIGHTxWIDTH`, as [`Display`](std::fmt::Display) writes it.
+    /// Parses `HEIGHTxWIDTH`, the format of [`Display`](std::fmt::Display).
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("`{text}` is not HEIGHTxWIDTH, such as 800x1344");
         let (height, width) = text.split_once('x').ok_or_else(wrong)?;
@@ -41,14 +41,15 @@ impl std::fmt::Display for PaddedShape {
     }
 }
 
-/// Picks up to `k_per_orientation` shapes per orientation that minimize the total padded area over
-/// the images, each image in the smallest shape of its orientation that holds it. Landscape first,
-/// then portrait, each ascending and nested; square images count as landscape.
+/// Chooses up to `k_per_orientation` shapes per orientation that minimize the total padded area, if
+/// each image is padded to the smallest shape of its orientation in which it fits. The result has
+/// the landscape shapes first, then the portrait shapes; within an orientation each shape contains
+/// the previous one. Square images count as landscape.
 ///
-/// An orientation without images has no shape, and `k_per_orientation` 0 counts as 1.
+/// An orientation without images has no shape. A `k_per_orientation` of 0 counts as 1.
 ///
 /// # Shapes
-/// `sizes`: height and width of each image in the network, after resizing.
+/// `sizes`: height and width of each image after resizing.
 ///
 /// # Panics
 /// If `divisor` is 0.
@@ -62,8 +63,8 @@ pub fn choose_shapes(
     choose_oriented_shapes(&oriented, k_per_orientation, divisor).concat()
 }
 
-/// [`choose_shapes`] for images that count as portrait if the first value is true, regardless of
-/// their size: the landscape shapes, then those for portrait images.
+/// [`choose_shapes`] for images with a given orientation: an image counts as portrait if its first
+/// value is true, regardless of its size. Returns the landscape and the portrait shapes.
 ///
 /// # Panics
 /// If `divisor` is 0.
@@ -90,15 +91,16 @@ pub fn choose_oriented_shapes(
 /// A candidate long side of a shape.
 struct Candidate {
     long: usize,
-    /// The largest short side among images up to this long side, so that shapes are nested.
+    /// The largest short side of images whose long side is at most `long`, so that shapes are
+    /// nested.
     short: usize,
-    /// Number of images up to this long side.
+    /// Number of images whose long side is at most `long`.
     images_up_to: usize,
 }
 
-/// The `k` (long, short) pairs with the exact minimum total area, and that area: `best[j]` is the
-/// minimum area of all images up to candidate `j` when `j` is a shape, for an increasing number of
-/// shapes. Fewer pairs if `k` do not reduce the area further.
+/// The `k` (long, short) pairs with the minimum total area, and that area; fewer pairs if `k` pairs
+/// are not better. Dynamic programming over the number of shapes: `best[j]` is the minimum total
+/// area of the images up to candidate `j` if `j` is the largest shape.
 pub(crate) fn least_waste(mut sides: Vec<(usize, usize)>, k: usize) -> (Vec<(usize, usize)>, u64) {
     sides.sort_unstable();
     let mut candidates: Vec<Candidate> = Vec::new();
@@ -125,7 +127,7 @@ pub(crate) fn least_waste(mut sides: Vec<(usize, usize)>, k: usize) -> (Vec<(usi
     let mut before: Vec<Vec<usize>> = Vec::new();
     for _ in 1..k.min(n) {
         let mut next = best.clone();
-        // A shape that is its own predecessor means that one shape fewer is equally good.
+        // A candidate that is its own predecessor: one shape fewer is equally good.
         let mut from: Vec<usize> = (0..n).collect();
         for j in 1..n {
             for i in 0..j {
@@ -187,14 +189,14 @@ mod tests {
 
     #[test]
     fn random_sizes_fit_chosen_shapes() {
-        // Nine images of 64x64 and one of 64x320: these are the two shapes.
+        // Nine images of 64x64 and one of 64x320: the two shapes are these two sizes.
         let mut sizes = vec![(64, 64); 9];
         sizes.push((64, 320));
         assert_eq!(choose_shapes(&sizes, 2, 32), [shape(64, 64), shape(64, 320)]);
         assert_eq!(choose_shapes(&sizes, 5, 32), [shape(64, 64), shape(64, 320)]);
     }
 
-    /// Brute force over every choice of long sides.
+    /// Compares with brute force over every choice of long sides.
     #[test]
     fn chosen_shapes_minimise_padding() {
         let mut state = 1_u64;
@@ -211,7 +213,7 @@ mod tests {
                 let chosen = choose_shapes(&landscape, k, 32);
                 assert!(chosen.len() <= k);
                 let area = padded_area(&landscape, &chosen);
-                // Every possible set of k shapes, always including the last.
+                // Every set of k candidates that includes the last one.
                 let least = (0..1_u32 << (all.len() - 1))
                     .filter(|set| (set.count_ones() as usize) < k)
                     .map(|set| {

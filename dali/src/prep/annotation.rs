@@ -10,19 +10,22 @@ use crate::store::{NewObject, NewSegmentation};
 
 /// A box with a side of at most this many pixels is dropped.
 const MIN_BOX_SIDE: f64 = 1e-3;
-/// A box may extend past the image by this many pixels before it counts as clipped: decimal
+/// A box that extends past the image by at most this many pixels does not count as clipped: decimal
 /// coordinates such as 13.02 + 626.98 do not add up exactly.
 const CLIP_TOLERANCE: f64 = 1e-3;
-/// A vertex may be this many pixels outside the image: masks are rasterized along every edge, so a
-/// far vertex would take hours. The longest side of a JPEG.
+/// Maximum absolute coordinate of a vertex in pixels, the longest side of a JPEG. Rasterizing takes
+/// time in proportion to the length of every edge, so a far vertex would take hours.
 const MAX_OUTSIDE: f32 = 65_536.0;
-/// A box matches its mask if each edge is at most this many pixels from the mask's ..
+/// A box matches its mask if each edge is at most this many pixels from the edge of the mask's box,
+/// or if `MIN_OVERLAP` is reached.
 const EDGE_TOLERANCE: f64 = 2.0;
-/// .. or they overlap this much (IoU): COCO's own overlap by far more.
+/// A box matches its mask if the IoU with the mask's box is at least this. COCO's boxes have a far
+/// higher IoU.
 const MIN_OVERLAP: f64 = 0.5;
-/// An area matches its mask's if it is at most this many times larger or smaller ..
+/// An annotated area matches the mask's area if it is at most this many times larger or smaller, or
+/// within `AREA_TOLERANCE`.
 const AREA_FACTOR: f64 = 2.0;
-/// .. or at most this many pixels from it.
+/// An annotated area matches the mask's area if it differs by at most this many pixels.
 const AREA_TOLERANCE: f64 = 32.0;
 /// Three vertices.
 const MIN_RING_VALUES: usize = 6;
@@ -31,7 +34,7 @@ const MIN_RING_VALUES: usize = 6;
 #[derive(Debug)]
 pub(super) struct Cleaned {
     pub(super) object: NewObject,
-    /// The changes made, and likely mistakes.
+    /// The changes to the annotation, and likely mistakes in it.
     pub(super) findings: Vec<Finding>,
 }
 
@@ -45,10 +48,10 @@ struct Mask {
     finding: Option<Finding>,
 }
 
-/// Checks `annotation` of an image of this height and width.
+/// Checks and cleans an annotation of an image with this height and width.
 ///
 /// # Errors
-/// The reason to drop it.
+/// The reason for which the annotation must be dropped.
 pub(super) fn clean(
     annotation: &Annotation,
     label: u32,
@@ -57,7 +60,7 @@ pub(super) fn clean(
 ) -> Result<Cleaned, DropReason> {
     let given = annotation.bbox.as_deref().filter(|bbox| !bbox.is_empty());
     let mask = match segmentation_of(annotation).map(|of| clean_mask(of, height, width)) {
-        // Only the box matters.
+        // The annotation is stored with its box only.
         None if masks == Masks::Optional => Ok(None),
         Some(Err(_)) if masks == Masks::Optional && given.is_some() => Err(Finding::NoOutline),
         None => return Err(DropReason::NoSegmentation),
@@ -116,8 +119,8 @@ fn is_near(area: f64, of_mask: f64) -> bool {
             || (area - of_mask).abs() <= AREA_TOLERANCE)
 }
 
-/// True if the annotated box, which may extend past the image, bounds the mask, either clipped to
-/// the image or not.
+/// True if the annotated box matches the bounding box of the mask, either clipped to the image or
+/// unclipped.
 fn fits(bbox: &[f64], extent: [f64; 4], height: u32, width: u32) -> bool {
     let &[x, y, w, h] = bbox else { return false };
     let corners = |[x, y, w, h]: [f64; 4]| [x, y, x + w, y + h];
@@ -140,7 +143,7 @@ fn overlap(a: [f64; 4], b: [f64; 4]) -> f64 {
     both / (area(a) + area(b) - both)
 }
 
-/// The segmentation; `None` also for an empty list of polygons.
+/// The segmentation; `None` if it is absent or an empty list of polygons.
 fn segmentation_of(annotation: &Annotation) -> Option<&Segmentation> {
     let is_empty = |s: &&Segmentation| matches!(s, Segmentation::Polygons(p) if p.is_empty());
     annotation.segmentation.as_ref().filter(|s| !is_empty(s))
@@ -174,7 +177,7 @@ fn clean_box(bbox: &[f64], height: u32, width: u32) -> Result<([f32; 4], bool), 
     Ok(([x as f32, y as f32, w as f32, h as f32], !inside))
 }
 
-/// The cleaned mask; an error if it covers no pixel.
+/// The cleaned mask; an error if it is invalid or covers no pixel.
 fn clean_mask(given: &Segmentation, height: u32, width: u32) -> Result<Mask, DropReason> {
     let mask = match given {
         Segmentation::Polygons(rings) => clean_polygons(rings, height, width)?,
@@ -183,7 +186,7 @@ fn clean_mask(given: &Segmentation, height: u32, width: u32) -> Result<Mask, Dro
     if mask.area == 0 { Err(DropReason::EmptyMask) } else { Ok(mask) }
 }
 
-/// The polygons to keep; their area is the area of their union in COCO's rasterization.
+/// The valid polygons; the area is the number of pixels in the union of the rasterized polygons.
 fn clean_polygons(rings: &[Vec<f32>], height: u32, width: u32) -> Result<Mask, DropReason> {
     let inside = -MAX_OUTSIDE..=height.max(width) as f32 + MAX_OUTSIDE;
     let good = |ring: &&Vec<f32>| {
@@ -207,7 +210,7 @@ fn clean_polygons(rings: &[Vec<f32>], height: u32, width: u32) -> Result<Mask, D
     Ok(Mask { segmentation, area: mask::area(&union), extent, finding })
 }
 
-/// Plain runs that cover the whole image.
+/// Converts run lengths to a plain list that covers the whole image.
 fn clean_runs(
     size: [u32; 2],
     counts: &RunCounts,
@@ -229,7 +232,7 @@ fn clean_runs(
     let missing = (u64::from(height) * u64::from(width)).saturating_sub(covered);
     if missing > 0 {
         let missing = u32::try_from(missing).map_err(|_| DropReason::BadRuns)?;
-        // Even-numbered runs are zeros.
+        // Runs with an even index are zeros.
         let ends_in_zeros = runs.len() % 2 == 1;
         match runs.last_mut() {
             Some(last) if ends_in_zeros => *last += missing,

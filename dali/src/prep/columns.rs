@@ -1,4 +1,4 @@
-//! Columns of a store: numeric lists from its annotations, in addition to the standard fields.
+//! Columns of a store: numeric lists in the annotations, in addition to the standard fields.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::coco::{self, Annotation};
 use crate::error::DaliError;
 use crate::store::Column;
 
-/// The value of any key of an annotation.
+/// The value of a key in an annotation.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Value {
@@ -18,12 +18,12 @@ enum Value {
     Other(IgnoredAny),
 }
 
-/// Sets the values of each annotation of a COCO file in those of these columns that the file has,
-/// which are returned, one column after another; NaNs where an annotation has none. `annotations`
-/// are the file's, in its order.
+/// Reads the columns of a COCO file into `annotations`, which are those of the file in its order.
+/// Returns the columns that the file has. The values of an annotation's columns follow each other,
+/// and are NaN for a column that it lacks.
 ///
 /// # Errors
-/// As for [`coco::lists`]; [`DaliError::Annotations`] for a list of another length, or with a
+/// As for [`coco::lists`]; [`DaliError::Annotations`] for a list of the wrong length, or with a
 /// number that is not finite.
 pub(super) fn read(
     path: &Path,

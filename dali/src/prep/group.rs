@@ -1,4 +1,5 @@
-//! Assigns annotations to images and labels 1..K to categories; orphans are dropped.
+//! Assigns annotations to images, and labels 1..K to categories. Annotations without an image or
+//! category are dropped.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Component, Path, PathBuf};
@@ -8,14 +9,14 @@ use super::report::{DropReason, Noted, PrepReport};
 use crate::coco::{self, Annotation, Dataset};
 use crate::store::{Category, Keypoints};
 
-/// The data set, by image.
+/// The data set, grouped by image.
 pub(super) struct Groups {
     /// Sorted by COCO id, labels 1..K.
     pub(super) categories: Vec<Category>,
     pub(super) keypoints: Option<Keypoints>,
-    /// Sorted by image id, as pycocotools and torchvision iterate.
+    /// Sorted by image id, the order of pycocotools and torchvision.
     pub(super) tasks: Vec<ImageTask>,
-    /// Starts with the annotations dropped here, and likely mistakes in images and categories.
+    /// Contains the annotations dropped so far, and likely mistakes in images and categories.
     pub(super) report: PrepReport,
 }
 
@@ -51,7 +52,8 @@ pub(super) fn group(dataset: Dataset) -> Groups {
             drop(DropReason::RepeatedId, id);
             continue;
         }
-        // Some tools restart at 1 in each image: the objects of later images get new ids.
+        // Some tools number the annotations of each image from 1: repeated ids in later images are
+        // replaced.
         if !seen.insert(id) {
             next = next.and_then(|last| last.checked_add(1));
             let Some(next) = next else {
@@ -83,7 +85,8 @@ pub(super) fn group(dataset: Dataset) -> Groups {
     Groups { categories, keypoints, tasks, report }
 }
 
-/// The images, in order, whose file an earlier image also has: the same path, in any spelling.
+/// The images, in order, with the same file as an earlier image, also if the path is written
+/// differently (`./a.jpg`).
 fn shared_files(images: &[coco::Image]) -> Noted {
     let mut noted = Noted::default();
     let mut seen = HashSet::with_capacity(images.len());

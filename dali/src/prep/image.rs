@@ -1,4 +1,5 @@
-//! One image: read, checked against the annotation file, decoded once, its annotations cleaned.
+//! Prepares one image: reads it, checks it against the annotation file, decodes it once, and cleans
+//! its annotations.
 
 use std::collections::HashSet;
 use std::io;
@@ -17,9 +18,9 @@ use crate::store::{NewImage, NewObject, NewSegmentation, PixelEncoding, SourceRo
 pub(super) struct Prepared {
     pub(super) image: NewImage,
     pub(super) dropped: Vec<(DropReason, u64)>,
-    /// By annotation id.
+    /// Each finding with the id of the annotation.
     pub(super) findings: Vec<(Finding, u64)>,
-    /// Loss in the conversion to 8 bits.
+    /// A message about a loss in the conversion to 8 bits.
     pub(super) doubt: Option<String>,
 }
 
@@ -59,8 +60,8 @@ pub(super) fn prepare(
         );
         return Err(DaliError::Image { image: named, fault });
     }
-    // Decoded even if the JPEG itself is stored, so that training never encounters a broken
-    // picture.
+    // The image is decoded even if the JPEG itself is stored, so that a broken file is reported
+    // here and not in training.
     let mut rgb = vec![0; info.height as usize * info.width as usize * 3];
     let doubt = decode::decode_rgb_into(&bytes, &mut rgb).map_err(broken)?;
     if let Some(turn) = turn {
@@ -112,7 +113,7 @@ impl Prepared {
     }
 }
 
-/// An object without its ids; copies are equal.
+/// All values of an object except its ids, to find copies.
 fn key_of(object: &NewObject) -> (u32, bool, Vec<Vec<u32>>) {
     // -0 equals 0.
     let bits = |values: &[f32]| values.iter().map(|value| (value + 0.0).to_bits()).collect();
@@ -127,7 +128,8 @@ fn key_of(object: &NewObject) -> (u32, bool, Vec<Vec<u32>>) {
 /// Reads a regular file, up to the maximum size of an image.
 fn read(path: &Path, options: &PrepOptions) -> io::Result<(Vec<u8>, SourceRow)> {
     let meta = crate::file::regular(path)?;
-    // No format needs more bytes per pixel than a 16-bit PNG with alpha; the rest is metadata.
+    // A 16-bit PNG with alpha has the most bytes per pixel (8); the remaining bytes are for
+    // metadata.
     let limit = (options.max_image_pixels as u64).saturating_mul(8).saturating_add(64 << 20);
     if meta.len() > limit {
         return Err(io::Error::other(format!("{} bytes, more than any image has", meta.len())));
@@ -135,12 +137,13 @@ fn read(path: &Path, options: &PrepOptions) -> io::Result<(Vec<u8>, SourceRow)> 
     Ok((std::fs::read(path)?, SourceRow::of(&meta)))
 }
 
-/// A size that matches after swapping height and width suggests an EXIF rotation.
+/// A hint for an error about the size: if the sizes match after swapping height and width, the
+/// annotations probably refer to the rotated image.
 fn rotation_hint(info: &ImageInfo, task: &ImageTask) -> String {
     match info.exif_orientation {
         Some(turn) if (info.width, info.height) == (task.image.height, task.image.width) => {
             format!(
-                " (the file carries EXIF orientation {turn} and the annotations seem to be made \
+                " (the file has EXIF orientation {turn}, and the annotations seem to be made \
                  for the rotated picture: pass --exif apply)"
             )
         }

@@ -1,11 +1,11 @@
-//! Keypoints: those of a data set's objects, and the keypoints of one annotation.
+//! The keypoint names of a data set, and the keypoints of one annotation.
 
 use super::report::Finding;
 use crate::coco::{Annotation, Category};
 use crate::store::{Keypoints, MAX_KEYPOINTS, is_sound};
 
-/// The keypoints of all objects, if categories list some and an annotation has some, or why they
-/// are omitted although there are some.
+/// The names and skeleton of the keypoints of all objects, if the categories list some and an
+/// annotation has some. If they must be omitted, a message with the reason instead.
 pub(super) fn of_dataset(
     categories: &[Category],
     annotations: &[Annotation],
@@ -17,8 +17,8 @@ pub(super) fn of_dataset(
     };
     if let Some(other) = named.find(|other| other.keypoints != first.keypoints) {
         let doubt = format!(
-            "keypoints were left out: the categories {:?} and {:?} name different ones, and a \
-             store has one list of them",
+            "keypoints were left out: the categories {:?} and {:?} have different keypoints, \
+             but a store has one list for all",
             first.name, other.name
         );
         return (None, Some(doubt));
@@ -26,7 +26,7 @@ pub(super) fn of_dataset(
     let count = first.keypoints.len();
     if count > MAX_KEYPOINTS {
         let doubt = format!(
-            "keypoints were left out: the category {:?} names {count}, and a store has at most \
+            "keypoints were left out: the category {:?} has {count}, but a store has at most \
              {MAX_KEYPOINTS}",
             first.name
         );
@@ -36,16 +36,16 @@ pub(super) fn of_dataset(
     (Some(Keypoints { names: first.keypoints.clone(), skeleton }), None)
 }
 
-/// The valid pairs, counted from 0, among `count` keypoints. Some tools already count from 0, as a
-/// 0 reveals.
+/// The pairs of valid keypoint indices, counted from 0, for `count` keypoints. In the file indices
+/// count from 1, unless one of them is 0.
 fn skeleton(pairs: &[[u32; 2]], count: usize) -> Vec<[usize; 2]> {
     let first = usize::from(pairs.iter().flatten().all(|end| *end > 0));
     let ends = pairs.iter().map(|pair| pair.map(|end| end as usize - first));
     ends.filter(|pair| pair.iter().all(|end| *end < count)).collect()
 }
 
-/// `count` keypoints, x, y and visibility; one with visibility 0 is all zeros, as are all keypoints
-/// of an annotation without any, or with an invalid list.
+/// The x, y and visibility of `count` keypoints. A keypoint with visibility 0 becomes all zeros; so
+/// do all keypoints if the annotation has none or its list is invalid.
 pub(super) fn clean(list: Option<&[f64]>, count: usize) -> (Vec<[f32; 3]>, Option<Finding>) {
     let none = vec![[0.0; 3]; count];
     let list = list.unwrap_or_default();

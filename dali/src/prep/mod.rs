@@ -1,7 +1,7 @@
-//! Converts COCO JSON and images to a store, with a report of findings, dropped data and padding.
+//! Converts COCO JSON and images to a store, and reports findings, dropped data and padding.
 //!
-//! Every error in the data is found and reported here, so that training never encounters it: a
-//! broken file or image is an error, a broken annotation is dropped and counted.
+//! All errors in the data are found here, so that training cannot encounter them: an invalid file
+//! or image is an error, and an invalid annotation is dropped and counted.
 
 mod annotation;
 mod columns;
@@ -34,22 +34,23 @@ use group::{Groups, ImageTask};
 use image::Prepared;
 use names::Names;
 
-/// Images decoded at a time; bounds memory, and sets the granularity of the progress bar.
+/// Number of images decoded at a time. It limits memory use, and is the granularity of the progress
+/// bar.
 const IMAGES_PER_CHUNK: usize = 64;
 
-/// Reads, checks and stores a data set. If another process is writing `out`, waits for it.
+/// Reads, checks and stores a data set. If a different process is writing `out`, waits for it.
 ///
 /// # Errors
-/// [`DaliError::AlreadyMade`] if `out` is a store of the same sources, perhaps of that process;
-/// [`DaliError`] with the file and the reason: an unreadable annotation file, an image that is
-/// missing, broken or of another size (unless `skip_bad_images`), an existing `out`, a full disk, a
-/// data set with nothing left. `out` is not created then.
+/// [`DaliError::AlreadyMade`] if `out` is already a store of these sources, perhaps written by that
+/// process; [`DaliError`] with the file and the reason: an unreadable annotation file, an image
+/// that is missing, broken or has a different size (unless `skip_bad_images`), an existing `out`, a
+/// full disk, or a data set without any image left. `out` is then not created.
 pub fn run(
     options: &PrepOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<PrepReport, DaliError> {
     options.check()?;
-    // Read once: the key is computed from exactly the bytes that are stored.
+    // The file is read once, so that the key is computed from the bytes that are parsed.
     let annotations = coco::bytes_of(&options.annotations)?;
     let source = source::key_of_bytes(options, &annotations);
     let read = || {
@@ -61,8 +62,8 @@ pub fn run(
     store(options, (source, false), read, progress)
 }
 
-/// [`run`] for a data set already in memory, whose image ids are derived from the paths;
-/// `options.annotations` is the file in errors.
+/// [`run`] for a data set in memory, whose image ids are derived from the paths;
+/// `options.annotations` is the name in errors.
 ///
 /// # Errors
 /// As for [`run`].
@@ -76,7 +77,8 @@ pub fn run_dataset(
     store(options, (source, true), || Ok((dataset, vec![])), progress)
 }
 
-/// `source`: its key, and whether its image ids are derived from paths.
+/// Checks and stores a data set; `source` is its key, and true if its image ids are derived from
+/// paths.
 fn store(
     options: &PrepOptions,
     (source, ids_by_path): (String, bool),
@@ -140,7 +142,7 @@ fn store(
     Ok(report)
 }
 
-/// Rejects an `out` that may not be replaced; a separate error if it is already the requested
+/// Rejects an `out` that must not be replaced, with a separate error if it is already the requested
 /// store.
 fn check_out(options: &PrepOptions, source: &str) -> Result<(), DaliError> {
     match place::check_out(&options.out, options.overwrite, store::manifest) {
@@ -158,7 +160,7 @@ fn check_out(options: &PrepOptions, source: &str) -> Result<(), DaliError> {
     }
 }
 
-/// Stores one image and counts the changes to it; false if it was dropped as empty.
+/// Stores one image and counts its findings; false if it was dropped because it has no objects.
 fn store_image(
     options: &PrepOptions,
     task: &ImageTask,
@@ -189,8 +191,8 @@ fn store_image(
     Ok(true)
 }
 
-/// Rejects a data set without remaining images or objects; without any objects to begin with it is
-/// for detection.
+/// Rejects a data set if no images are left, or if all of its objects were dropped. A data set
+/// without any annotations is accepted, for detection.
 fn check_something_left(
     options: &PrepOptions,
     report: &PrepReport,

@@ -1,5 +1,5 @@
-//! Image files whose names are spelled differently in the annotations: with Windows separators, in
-//! another Unicode normal form, or in another case.
+//! Finds image files whose names are spelled differently in the annotations: with Windows
+//! separators, in a different Unicode normal form, or in different case.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -10,12 +10,12 @@ use unicode_normalization::UnicodeNormalization;
 
 use super::group::ImageTask;
 
-/// The files in a folder of images, which is listed once and only if a name is not found.
+/// The files in a folder of images. The folder is listed once, when a name is not found.
 pub(super) struct Names<'a> {
     folder: &'a Path,
-    /// Number of names in the annotations with the same form.
+    /// Number of names in the annotations for each normalized form.
     forms: HashMap<String, usize>,
-    /// Paths by their form for comparison.
+    /// Paths of the files for each normalized form.
     files: OnceLock<HashMap<String, Vec<String>>>,
 }
 
@@ -27,19 +27,21 @@ impl<'a> Names<'a> {
         Names { folder, forms, files: OnceLock::new() }
     }
 
-    /// The name of the file for `name`: itself, or the only one that differs only in spelling.
+    /// The file for `name`: the file with this name, or the only file whose name differs only in
+    /// spelling.
     ///
     /// # Errors
-    /// There is none, or there are several; two names in the annotations match one file.
+    /// If there is no such file, or several, or if several names in the annotations match the file.
     pub(super) fn find(&self, name: &str) -> io::Result<String> {
         let fault = match self.folder.join(name).symlink_metadata() {
             Err(fault) if fault.kind() == io::ErrorKind::NotFound => fault,
-            // Any other error occurs again when the file is read.
+            // Other errors occur again when the file is read, and are reported then.
             _ => return Ok(name.to_string()),
         };
         let files = self.files.get_or_init(|| {
             let mut files = HashMap::new();
-            // Links may lead back: no deeper than the names.
+            // Links may lead to a parent, so folders are not listed deeper than the names are
+            // nested.
             let depth = self.forms.keys().map(|form| form.matches('/').count()).max();
             list(self.folder, "", depth.unwrap_or(0), &mut files);
             files
@@ -47,20 +49,20 @@ impl<'a> Names<'a> {
         let form = form(name);
         let alike = files.get(&form).map_or(&[][..], Vec::as_slice);
         let meant = match (alike, self.forms.get(&form)) {
-            ([_], Some(2..)) => "a file that another file_name means".to_string(),
+            ([_], Some(2..)) => "a file that matches several file_name".to_string(),
             ([one], _) => return Ok(one.clone()),
             ([], _) if !name.contains('\\') => return Err(fault),
             ([], _) => "nothing".to_string(),
             _ => alike.join(", "),
         };
         Err(io::Error::other(format!(
-            "no such file; but for case, Unicode form and Windows separators there is {meant}; \
+            "no such file; with different case, Unicode form or separators there is {meant}; \
              correct file_name"
         )))
     }
 }
 
-/// Lists the files under `prefix`, which ends in `/`, by their forms.
+/// Lists the files under `prefix`, which ends in `/`, by their normalized form.
 fn list(folder: &Path, prefix: &str, depth: usize, files: &mut HashMap<String, Vec<String>>) {
     let entries = std::fs::read_dir(folder.join(prefix)).into_iter().flatten().flatten();
     let mut names: Vec<_> =
@@ -75,7 +77,7 @@ fn list(folder: &Path, prefix: &str, depth: usize, files: &mut HashMap<String, V
     }
 }
 
-/// The form of a name for comparison.
+/// The normalized form of a name, for comparison.
 fn form(name: &str) -> String {
     let parts = name.split(['/', '\\']).filter(|part| !["", "."].contains(part));
     let path = parts.collect::<Vec<_>>().join("/");

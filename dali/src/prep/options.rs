@@ -8,13 +8,13 @@ use crate::decode::{self, Exif};
 use crate::error::DaliError;
 use crate::store::Column;
 
-/// The treatment of objects without a mask.
+/// How objects without a mask are treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Masks {
     /// Objects without a segmentation are dropped and counted.
     #[default]
     Required,
-    /// They are stored with their box only.
+    /// Objects without a segmentation are stored with their box only.
     Optional,
 }
 
@@ -35,12 +35,11 @@ pub struct PrepOptions {
     pub masks: Masks,
     /// How an EXIF rotation is treated; default ignored.
     pub exif: Exif,
-    /// Notes of the annotation reader, which are kept in the store; default none.
+    /// Messages of the annotation reader, which are stored as well; default none.
     pub notes: Vec<String>,
-    /// Further numeric lists in COCO annotations, which are kept in the store; default
-    /// none.
+    /// Additional numeric lists in COCO annotations, which are stored as well; default none.
     pub columns: Vec<Column>,
-    /// Replace a store at `out`; default no.
+    /// Replace an existing store at `out`; default no.
     pub overwrite: bool,
     /// Drop unreadable images instead of failing; default no.
     pub skip_bad_images: bool,

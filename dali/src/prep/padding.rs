@@ -1,9 +1,9 @@
-//! The padded shapes with the least padding: training pads images to one of K shapes per
+//! The padded shapes that minimize padding. Training pads each image to one of K shapes per
 //! orientation.
 //!
 //! An image is scaled to a short side of `min_size`, or less if its long side would exceed
-//! `max_size`, then padded to a multiple of 32. All K shapes share the short side; the same K long
-//! sides serve landscape and portrait.
+//! `max_size`, then padded to a multiple of 32. All K shapes have the same short side; landscape
+//! and portrait shapes have the same K long sides.
 
 use choices::ResizeRounding;
 
@@ -11,23 +11,25 @@ use crate::order::{least_waste, resized_size};
 
 /// Padded sides are multiples of the coarsest stride of the feature pyramid.
 pub const SIDE_MULTIPLE: u32 = 32;
-/// More shapes save too little to justify a graph for each.
+/// Maximum number of shapes per orientation. More shapes would save little, and each needs a
+/// captured graph.
 pub const MAX_SHAPES: usize = 3;
 
-/// The best long sides for one number of shapes.
+/// The best long sides for a given number of shapes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PaddingPlan {
     /// Padded short side, in pixels.
     pub short_side: u32,
-    /// Padded long sides, in pixels, ascending; a landscape and a portrait shape each.
+    /// Padded long sides, in pixels, ascending; each is used for a landscape and a portrait shape.
     pub long_sides: Vec<u32>,
-    /// Share of the padded pixels that is padding, 0 to 1.
+    /// Padding as a fraction of all padded pixels, 0 to 1.
     pub wasted: f64,
 }
 
-/// The best plan for each number of shapes, 1 to [`MAX_SHAPES`]; none without images.
+/// The best plan for each number of shapes, 1 to [`MAX_SHAPES`]; empty if there are no images.
 ///
-/// `sizes` are (height, width) of the source images; `min_size` and `max_size` as in training.
+/// `sizes` are (height, width) of the source images; `min_size` and `max_size` are the values used
+/// in training.
 pub fn plans(sizes: &[(u32, u32)], min_size: u32, max_size: u32) -> Vec<PaddingPlan> {
     let short_side = min_size.next_multiple_of(SIDE_MULTIPLE);
     let [min_size, max_size] = [min_size, max_size].map(|side| side as usize);

@@ -1,4 +1,4 @@
-//! The findings and actions of `prep`, as data and as the final report.
+//! The findings and actions of `prep`, and their text in the final report.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,17 +29,17 @@ pub enum DropReason {
     /// No polygon ring has three or more vertices with both coordinates.
     #[error("no polygon of three vertices")]
     BadPolygon,
-    /// Its runs do not decode, or exceed the image.
-    #[error("RLE does not decode")]
+    /// Its run lengths cannot be decoded, or exceed the image.
+    #[error("RLE cannot be decoded")]
     BadRuns,
-    /// Its runs are for an image of another size.
-    #[error("RLE of another size than the image")]
+    /// Its run lengths are for an image of a different size.
+    #[error("RLE of a different size than the image")]
     RunsSize,
     /// Its box is not four finite numbers.
     #[error("box is not four finite numbers")]
     BadBox,
-    /// Its box has no extent inside the image.
-    #[error("box without extent inside the image")]
+    /// Its box has no area inside the image.
+    #[error("box without area inside the image")]
     DegenerateBox,
     /// Its mask covers no pixel.
     #[error("mask covers no pixel")]
@@ -54,46 +54,47 @@ pub enum DropReason {
 pub enum Finding {
     /// Its box was clipped to the image.
     ClippedBox,
-    /// It lost polygon rings of fewer than three vertices.
+    /// Polygon rings with fewer than three vertices were removed.
     RemovedRings,
     /// Its outline covers no pixel or is broken; it is stored with its box only.
     NoOutline,
-    /// It has no outline, but `attributes.rotation`: it got the bounding box of the rotated one.
+    /// It has no outline, but `attributes.rotation`: its box was replaced by the bounding box of
+    /// the rotated box.
     TurnedBox,
-    /// It had no box, and got its mask's.
+    /// It has no box in the file; the bounding box of its mask is stored.
     MadeBox,
-    /// Its runs end before its image does; the rest is background.
+    /// Its runs do not cover the whole image; the remaining pixels are background.
     ShortRuns,
     /// Its box does not match its mask.
     UnfitBox,
-    /// Its area differs much from its mask's.
+    /// Its annotated area differs much from the area of its mask.
     FarArea,
-    /// An earlier annotation of its image has the same category, box and mask.
+    /// It equals an earlier annotation of the image in category, box and mask.
     Copy,
-    /// Its keypoints are not x, y and a visibility of 0, 1 or 2 for each keypoint of the
-    /// categories; it is stored without any.
+    /// Its list of keypoints is invalid (x, y and a visibility of 0, 1 or 2 for each keypoint of
+    /// the categories); it is stored without keypoints.
     BadKeypoints,
 }
 
 impl Finding {
-    /// True if it is more likely a mistake in the file than a formality.
+    /// True if the finding is likely a mistake in the file.
     fn is_doubt(self) -> bool {
         use Finding::{BadKeypoints, Copy, FarArea, TurnedBox, UnfitBox};
         matches!(self, UnfitBox | FarArea | Copy | BadKeypoints | TurnedBox)
     }
 
-    /// The action, and the data that it applies to.
+    /// The action, and the data to which it applies.
     fn words(self) -> [&'static str; 2] {
         match self {
             Finding::ClippedBox => ["clipped", "boxes that extend past their image"],
             Finding::RemovedRings => ["removed", "rings of under 3 vertices"],
             Finding::NoOutline => ["left out", "outlines that are empty or broken"],
             Finding::TurnedBox => ["check", "boxes with attributes.rotation"],
-            Finding::MadeBox => ["made", "boxes from masks, as the file has none"],
+            Finding::MadeBox => ["made", "boxes from masks, as the file has no boxes for them"],
             Finding::ShortRuns => ["completed", "RLE shorter than its image"],
             Finding::UnfitBox => ["check", "boxes that do not fit their mask"],
             Finding::FarArea => ["check", "areas far from their mask's"],
-            Finding::Copy => ["check", "objects that repeat another under their own id"],
+            Finding::Copy => ["check", "objects that equal an earlier one, with a different id"],
             Finding::BadKeypoints => ["left out", "lists of keypoints that are broken"],
         }
     }
@@ -118,7 +119,7 @@ impl Noted {
 }
 
 impl Noted {
-    /// The count, out of `all` unless that is 0, and the ids.
+    /// The count, `of {all}` unless `all` is 0, and the first ids.
     fn of(&self, all: usize) -> String {
         let ids: Vec<String> = self.first_ids.iter().map(u64::to_string).collect();
         let more = if self.count > ids.len() { ", ..." } else { "" };
@@ -147,7 +148,7 @@ pub struct ShapeSpan {
 }
 
 impl ShapeSpan {
-    /// The range of these (height, width).
+    /// The range of several (height, width).
     pub fn of(sizes: &[(u32, u32)]) -> ShapeSpan {
         let span = |side: fn(&(u32, u32)) -> u32| {
             let least = sizes.iter().map(side).min().unwrap_or(0);
@@ -184,7 +185,7 @@ pub struct PrepReport {
     pub keypoints_doubt: Option<String>,
     /// Images stored that have no object.
     pub num_empty_images: usize,
-    /// Images omitted because they have no object.
+    /// Images omitted as they have no object.
     pub num_dropped_empty_images: usize,
     /// Categories.
     pub num_categories: usize,
@@ -192,23 +193,23 @@ pub struct PrepReport {
     pub dropped: BTreeMap<DropReason, Noted>,
     /// Annotations that were changed or are likely mistakes.
     pub findings: BTreeMap<Finding, Noted>,
-    /// Images with an EXIF rotation, which is not applied.
+    /// Images with an EXIF rotation that was not applied.
     pub exif_rotated: Noted,
     /// Images whose file name is spelled differently in the annotations.
     pub renamed: Noted,
-    /// Images that lose levels in the conversion to 8 bits: file name and how.
+    /// A message for each image that loses levels in the conversion to 8 bits, with its file name.
     pub lossy: Vec<String>,
-    /// The category that is omitted, as it has no object and only groups all others.
+    /// The omitted root category, which has no objects and groups all other categories.
     pub root: Option<String>,
-    /// Notes of the annotation reader.
+    /// Messages of the annotation reader.
     pub notes: Vec<String>,
-    /// Images whose file an image with a lower id also has.
+    /// Images with the same file as an image with a lower id.
     pub shared_files: Noted,
-    /// Why each skipped image was skipped, by image id.
+    /// The id of each skipped image, and the reason.
     pub bad_images: Vec<(u64, String)>,
     /// The range of image sizes.
     pub shapes: ShapeSpan,
-    /// The best padded shapes, for 1, 2 and 3 long sides.
+    /// The best padded shapes for 1, 2 and 3 long sides.
     pub padding: Vec<PaddingPlan>,
     /// The maxima over images.
     pub capacities: Capacities,
@@ -236,19 +237,20 @@ impl PrepReport {
         self.dropped.values().map(|noted| noted.count).sum()
     }
 
-    /// The annotations dropped, as the end of a message: `: 3 have no segmentation`.
+    /// The dropped annotations by reason, as the end of a message: ` (no segmentation: 2 (id 7,
+    /// 9))`.
     pub(super) fn dropped_by_reason(&self) -> String {
         let reasons = self.dropped.iter().map(|(reason, noted)| format!("{reason}: {noted}"));
         let reasons: Vec<String> = reasons.collect();
         if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) }
     }
 
-    /// Warnings for every training on the data: dropped annotations, and likely mistakes.
+    /// Warnings that every training on the data prints: dropped annotations, and likely mistakes.
     pub(super) fn doubts(&self) -> Vec<String> {
         let mut doubts = self.notes.clone();
         if let Some((_, first)) = self.bad_images.first() {
             let count = images(self.bad_images.len());
-            doubts.push(format!("{count} were skipped, the first as: {first}"));
+            doubts.push(format!("{count} were skipped, the first because: {first}"));
         }
         if self.num_dropped() > 0 {
             let (count, reasons) = (self.num_dropped(), self.dropped_by_reason());
@@ -279,7 +281,7 @@ impl PrepReport {
         let more = match finding {
             Finding::UnfitBox => "; a box is [x, y, width, height] in pixels of the image",
             Finding::TurnedBox => {
-                "; COCO has no turned boxes, so the upright box around each is stored"
+                "; COCO has no rotated boxes, so an upright box around each is stored"
             }
             Finding::BadKeypoints => {
                 "; a list holds x, y in pixels and a visibility of 0, 1 or 2 for each keypoint that \
@@ -332,7 +334,7 @@ impl PrepReport {
             writeln!(f, "  left out     the category {root}, the supercategory of all others")?;
         }
         for (word, of, noted) in [
-            ("found", "images under a name that looks alike", &self.renamed),
+            ("found", "images whose file name is spelled differently", &self.renamed),
             ("shared", "the file of an earlier image", &self.shared_files),
             ("not rotated", "images with an EXIF rotation", &self.exif_rotated),
         ] {
@@ -364,7 +366,7 @@ impl fmt::Display for PrepReport {
         writeln!(f, "  annotations  {all} ({crowd} crowd{boxes})")?;
         if self.num_keypoints > 0 {
             let (some, each) = (self.num_with_keypoints, self.num_keypoints);
-            writeln!(f, "  keypoints    {each} for each object; {some} objects have some")?;
+            writeln!(f, "  keypoints    {each} for each object; {some} objects have labels")?;
         }
         writeln!(f, "  categories   {}", self.num_categories)?;
         self.write_findings(f)?;

@@ -1,4 +1,4 @@
-//! The sources of a store as a key: two stores with the same key have the same data.
+//! The source key of a store: stores with equal keys have the same data.
 
 use std::fmt;
 use std::path::Path;
@@ -10,12 +10,11 @@ use crate::coco::Dataset;
 use crate::decode::Exif;
 use crate::error::DaliError;
 
-/// The key of a list of keypoints in an annotation file.
+/// The quoted name of the field `keypoints` in an annotation file.
 const KEYPOINTS: &[u8] = b"\"keypoints\"";
 
-/// SHA-256, in hexadecimal, of the paths, of the annotation file's contents, and of the options
-/// that determine what is stored. An edited annotation file counts as a new one. Reads the complete
-/// file.
+/// SHA-256, in hexadecimal, of the paths, the contents of the annotation file, and the options that
+/// determine the stored data. Reads the complete annotation file; any change to it changes the key.
 ///
 /// # Errors
 /// [`DaliError::Io`] if the annotation file does not exist or cannot be read.
@@ -25,8 +24,9 @@ pub fn source_key(options: &PrepOptions) -> Result<String, DaliError> {
     Ok(key_of_bytes(options, &annotations.map_err(DaliError::io("read the annotations", path))?))
 }
 
-/// The key of options whose annotation file has these bytes. A store made before keypoints were
-/// stored does not match a file that has them.
+/// The key of options whose annotation file has these bytes. A file with keypoints has a different
+/// key than in versions that did not store keypoints, so that stores of those versions do not
+/// match.
 pub(super) fn key_of_bytes(options: &PrepOptions, annotations: &[u8]) -> String {
     let mut content = hex::encode(Sha256::digest(annotations));
     if annotations.windows(KEYPOINTS.len()).any(|window| window == KEYPOINTS) {
@@ -35,7 +35,8 @@ pub(super) fn key_of_bytes(options: &PrepOptions, annotations: &[u8]) -> String 
     key_of(options, &content)
 }
 
-/// The key of options with a data set of another format: every value in it counts.
+/// The key of options with a data set that was read from a different format; it depends on every
+/// value of the data set.
 pub(super) fn key_of_dataset(options: &PrepOptions, dataset: &Dataset) -> String {
     struct Sum(Sha256);
     impl fmt::Write for Sum {
@@ -63,9 +64,10 @@ fn key_of(options: &PrepOptions, content: &str) -> String {
         columns,
         ..
     } = options;
-    // Stores made before this option existed keep their key.
+    // Without the option the text is as in versions that did not have it, so that their stores
+    // match.
     let turn = if *exif == Exif::Apply { " turned" } else { "" };
-    // As do those without columns.
+    // Without columns, too, the text is as in versions that did not have them.
     let columns = if columns.is_empty() { String::new() } else { format!(" {columns:?}") };
     let key = format!(
         "{:?} {:?} {content} {empty:?} {pixels:?} {skip_bad_images} {masks:?}{turn}{columns}",

@@ -1,4 +1,4 @@
-//! Opening a store: the checks before anything is read from it.
+//! Opens a store, and checks it before anything else is read from it.
 
 use std::collections::HashSet;
 use std::io::ErrorKind;
@@ -15,20 +15,20 @@ use crate::error::DaliError;
 const INDEX: [&str; 2] = [format::IMAGES, format::NAMES];
 
 impl Store {
-    /// Maps the store at `dir` and checks version, lengths, checksums of everything but the pixels,
-    /// and every index in it, so that later reads cannot go out of bounds.
+    /// Maps the store at `dir`. Checks the version, the lengths, all checksums except that of the
+    /// pixels, and every index, so that later reads cannot be out of bounds.
     ///
     /// # Errors
     /// [`DaliError::Store`] with the file and the error, also if a file is missing;
-    /// [`DaliError::Io`] if there is no such folder, or it cannot be read.
+    /// [`DaliError::Io`] if the folder does not exist or cannot be read.
     pub fn open(dir: &Path) -> Result<Store, DaliError> {
         let store = Self::open_index(dir)?;
         store.verify_objects()?;
         Ok(Store { is_index: false, ..store })
     }
 
-    /// The same without reading the objects, which [`Self::verify_objects`] checks: reads only the
-    /// header, and each image's size, name, and number of objects.
+    /// Like [`Self::open`], but reads only the header and each image's size, name and number of
+    /// objects. The objects must be checked by [`Self::verify_objects`] before they are used.
     ///
     /// # Errors
     /// As for [`Self::open`].
@@ -53,8 +53,8 @@ impl Store {
         Ok(store)
     }
 
-    /// Compares the objects, their masks and keypoints with their checksums, with the header, and
-    /// with their images; every keypoint needs a finite position and a visibility of 0, 1 or 2.
+    /// Checks the objects and their masks and keypoints against their checksums, the header, and
+    /// their images. Every keypoint must have a finite position and a visibility of 0, 1 or 2.
     ///
     /// # Errors
     /// [`DaliError::Store`] with the file and the error.
@@ -68,7 +68,7 @@ impl Store {
         self.check_keypoints()
     }
 
-    /// Compares length and, if requested, checksum of one file with the header's.
+    /// Compares the length and, if requested, the checksum of one file with the header.
     pub(super) fn check_file(
         &self,
         name: &'static str,
@@ -79,7 +79,7 @@ impl Store {
             return Err(self.fault(name, &format!("not listed in {}", format::HEADER)));
         };
         if bytes.len() as u64 != expected.bytes {
-            let fault = format!("{} bytes long, the header says {}", bytes.len(), expected.bytes);
+            let fault = format!("{} bytes long, but {} in the header", bytes.len(), expected.bytes);
             return Err(self.fault(name, &fault));
         }
         if with_checksum && crc32fast::hash(bytes) != expected.crc32 {
@@ -101,7 +101,7 @@ impl Store {
             }
             next_object += u64::from(image.num_objects);
             if next_object > num_objects as u64 {
-                return Err(fault("its objects lie outside objects.bin"));
+                return Err(fault("its objects are outside objects.bin"));
             }
             num_empty += usize::from(image.num_objects == 0);
         }
@@ -122,19 +122,20 @@ impl Store {
             return Err("an image without pixels");
         }
         in_bounds(image.pixel_offset, image.pixel_len, self.bytes(format::PIXELS))
-            .ok_or("its pixels lie outside pixels.bin")?;
+            .ok_or("its pixels are outside pixels.bin")?;
         match image.encoding {
             format::ENCODING_JPEG => {}
             format::ENCODING_RAW if pixels.checked_mul(3) == Some(image.pixel_len) => {}
-            format::ENCODING_RAW => return Err("its raw pixels do not have its size"),
+            format::ENCODING_RAW => return Err("its raw pixels do not match its size"),
             _ => return Err("an unknown pixel encoding"),
         }
         let name = in_bounds(image.name_offset, image.name_len.into(), self.bytes(format::NAMES))
-            .ok_or("its name lies outside names.bin")?;
+            .ok_or("its name is outside names.bin")?;
         std::str::from_utf8(name).map(drop).map_err(|_| "its name is not UTF-8")
     }
 
-    /// Checks that the sources have one record per image, and the further files one per object.
+    /// Checks that `sources.bin` has one record per image, and that the files of columns and
+    /// keypoints have one record per object.
     fn check_lengths(&self) -> Result<(), DaliError> {
         let (num_images, num_objects) = (self.image_rows().len(), self.object_rows().len());
         if self.source_rows().len() != num_images {
@@ -156,8 +157,8 @@ impl Store {
         Ok(())
     }
 
-    /// Checks every object of a checked index, and the counts and capacities in the header. Reads
-    /// no mask.
+    /// Checks every object, and the counts and capacities in the header. The index must have been
+    /// checked. Reads no mask.
     fn check_objects(&self) -> Result<(), DaliError> {
         let mut next = Next {
             num_classes: self.header.categories.len(),
@@ -197,10 +198,10 @@ impl Store {
     }
 
     fn wrong_counts(&self) -> DaliError {
-        self.fault(format::HEADER, "its counts or capacities are not those of the records")
+        self.fault(format::HEADER, "its counts or capacities differ from the records")
     }
 
-    /// The images with their objects, from a checked index.
+    /// The images with their objects. The index must have been checked.
     fn by_image(&self) -> impl Iterator<Item = (&ImageRow, &[ObjectRow])> {
         let objects = self.object_rows();
         self.image_rows().iter().map(|image| {
@@ -208,7 +209,8 @@ impl Store {
         })
     }
 
-    /// Checks the runs of records that [`Self::check_objects`] has passed.
+    /// Checks that the run lengths of each mask cover its image; [`Self::check_objects`] must have
+    /// succeeded.
     fn check_runs(&self) -> Result<(), DaliError> {
         let (all_parts, all_runs) =
             (self.records::<PartRow>(format::PARTS), self.records::<u32>(format::RUNS));
@@ -227,8 +229,8 @@ impl Store {
         Ok(())
     }
 
-    /// Checks the values of the keypoints of records that [`Self::check_objects`] has passed, and
-    /// their count in the header.
+    /// Checks the values of all keypoints, and the count of objects with keypoints in the header;
+    /// [`Self::check_objects`] must have succeeded.
     fn check_keypoints(&self) -> Result<(), DaliError> {
         let num_named = self.header.num_keypoints().max(1);
         let mut num_with_keypoints = 0;
@@ -237,29 +239,29 @@ impl Store {
             if !own.iter().all(keypoints::is_sound) {
                 let id = object.annotation_id;
                 let fault = format!(
-                    "annotation {id}: a keypoint is not a position, or has a visibility other than \
-                     0, 1 and 2"
+                    "annotation {id}: a keypoint has no finite position, or a visibility other \
+                     than 0, 1 and 2"
                 );
                 return Err(self.fault(format::KEYPOINTS, &fault));
             }
             num_with_keypoints += usize::from(object.crowd == 0 && keypoints::is_labelled(own));
         }
         if num_with_keypoints != self.header.num_with_keypoints {
-            let fault = "its count of objects with keypoints is not that of the records";
+            let fault = "its count of objects with keypoints differs from the records";
             return Err(self.fault(format::HEADER, fault));
         }
         Ok(())
     }
 }
 
-/// The records of masks, and the offsets of the next ones: all are in order and without overlap, so
-/// a store takes no more memory than its files have bytes.
+/// The records of masks, and the offsets at which the next object's masks must begin. Masks must be
+/// in order without overlap, so that they take no more memory than the files have bytes.
 struct Next<'a> {
     num_classes: usize,
     parts: &'a [PartRow],
     coords: &'a [f32],
     runs: &'a [u32],
-    /// Parts, coordinates and runs so far.
+    /// Number of parts, coordinates and runs so far.
     ends: [u64; 3],
 }
 
@@ -274,14 +276,14 @@ impl<'a> Next<'a> {
             return Err("its parts do not follow the previous object's");
         }
         let parts = in_bounds(object.first_part, object.num_parts.into(), self.parts)
-            .ok_or("its parts lie outside parts.bin")?;
+            .ok_or("its parts are outside parts.bin")?;
         *next_part += parts.len() as u64;
         match object.kind {
             format::KIND_POLYGONS => {
                 for part in parts {
                     let ring = in_bounds(part.offset, part.len, self.coords);
                     if ring.is_none_or(|ring| !ring.len().is_multiple_of(2)) {
-                        return Err("a polygon lies outside coords.bin or has half a vertex");
+                        return Err("a polygon is outside coords.bin, or lacks a coordinate");
                     }
                     if part.offset != *next_coord {
                         return Err("its polygons do not follow the previous object's");
@@ -290,9 +292,9 @@ impl<'a> Next<'a> {
                 }
             }
             format::KIND_RUNS => {
-                let [part] = parts else { return Err("runs in other than one part") };
+                let [part] = parts else { return Err("its runs are not in one part") };
                 in_bounds(part.offset, part.len, self.runs)
-                    .ok_or("its runs lie outside runs.bin")?;
+                    .ok_or("its runs are outside runs.bin")?;
                 if part.offset != *next_run {
                     return Err("its runs do not follow the previous object's");
                 }
@@ -304,7 +306,7 @@ impl<'a> Next<'a> {
     }
 }
 
-/// Reads `header.json`; the version is checked first, since it determines how to read the rest.
+/// Reads `header.json`. The version is checked first, as it determines the other fields.
 fn read_header(dir: &Path) -> Result<Header, DaliError> {
     let path = dir.join(format::HEADER);
     let fault = |fault| fault_in(dir, format::HEADER, fault);
@@ -326,7 +328,7 @@ fn read_header(dir: &Path) -> Result<Header, DaliError> {
     Ok(header)
 }
 
-/// Checks the seal, and the header's own consistency.
+/// Checks the seal, and that the header is consistent.
 fn check_header(header: &Header) -> Result<(), String> {
     if !header.is_as_sealed().map_err(|error| error.to_string())? {
         return Err("it was changed after it was written: its seal is wrong".into());
@@ -360,8 +362,8 @@ pub(crate) fn source_of(dir: &Path) -> Option<String> {
     read_header(dir).ok()?.source
 }
 
-/// The files of the store at `dir`; `None` if nothing shows that it is one. A damaged store counts
-/// too: its header may be lost, or one of its keys.
+/// The files of the store at `dir`; `None` if the folder does not seem to be a store. A damaged
+/// store is accepted too: its header may be unreadable, or lack a key.
 pub(crate) fn manifest(dir: &Path) -> Option<Vec<PathBuf>> {
     let text = std::fs::read(dir.join(format::HEADER)).unwrap_or_default();
     let data_files = format::DATA_FILES.map(|(name, _)| name);
@@ -376,7 +378,8 @@ pub(crate) fn manifest(dir: &Path) -> Option<Vec<PathBuf>> {
             let is_listed = |name: &&str| files.is_none_or(|files| files.contains_key(*name));
             data_files.into_iter().filter(is_listed).collect()
         }
-        // Without a readable header, data files indicate a store.
+        // Without a readable header, the folder is a store if it has at least half of the data
+        // files.
         Err(_) => {
             let is_there = |name: &&str| dir.join(name).is_file();
             let present = data_files.iter().filter(|name| is_there(name)).count();
@@ -389,7 +392,8 @@ pub(crate) fn manifest(dir: &Path) -> Option<Vec<PathBuf>> {
     Some(names.into_iter().chain([format::HEADER]).map(PathBuf::from).collect())
 }
 
-/// A file missing from an existing folder counts as damage.
+/// Converts the error: a file that is missing in an existing folder means that the store is
+/// damaged.
 fn missing_in(dir: &Path, file: &'static str, error: DaliError) -> DaliError {
     match error {
         DaliError::Io { source, .. } if source.kind() == ErrorKind::NotFound && dir.is_dir() => {

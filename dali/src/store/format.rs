@@ -23,11 +23,11 @@ pub(crate) const RUNS: &str = "runs.bin";
 pub(crate) const NAMES: &str = "names.bin";
 pub(crate) const PIXELS: &str = "pixels.bin";
 pub(crate) const SOURCES: &str = "sources.bin";
-/// Only in a store with keypoints.
+/// Exists only in a store with keypoints.
 pub(crate) const KEYPOINTS: &str = "keypoints.bin";
-/// Only in a store with columns.
+/// Exists only in a store with columns.
 pub(crate) const COLUMNS: &str = "columns.bin";
-/// Every file whose length and checksum are in the header, and the bytes per record.
+/// The data files, whose length and checksum are in the header, with their bytes per record.
 pub(crate) const DATA_FILES: [(&str, usize); 10] = [
     (IMAGES, size_of::<ImageRow>()),
     (OBJECTS, size_of::<ObjectRow>()),
@@ -45,15 +45,15 @@ pub(crate) const DATA_FILES: [(&str, usize); 10] = [
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Category {
-    /// Its name; unique in a store.
+    /// Name of the category; unique in a store.
     pub name: String,
-    /// Its id in the annotation file; may be sparse.
+    /// Id in the annotation file; ids may have gaps.
     pub coco_id: u64,
-    /// Its label in training, 1..K without gaps, in the order of the COCO ids.
+    /// Label in training: 1..K without gaps, in the order of the COCO ids.
     pub label: u32,
 }
 
-/// Maxima over images; objects, parts, coords and runs count non-crowd objects only.
+/// Maxima over images. Except for pixels, only objects that are not crowds count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Capacities {
@@ -70,7 +70,7 @@ pub struct Capacities {
 }
 
 impl Capacities {
-    /// The larger of both, field by field.
+    /// The larger value of each field.
     #[must_use]
     pub fn max(self, other: Capacities) -> Capacities {
         Capacities {
@@ -82,8 +82,8 @@ impl Capacities {
         }
     }
 
-    /// Adds an object with `parts` parts and `values` values in total. Training omits crowd
-    /// objects, so slots need no space for them.
+    /// Adds an object with `parts` parts, which have `values` values in total. Crowd objects do not
+    /// count: training omits them, so slots need no space for them.
     pub(super) fn add(&mut self, is_crowd: bool, kind: u32, parts: usize, values: usize) {
         if is_crowd {
             return;
@@ -111,7 +111,7 @@ pub struct FileInfo {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Header {
-    /// [`FORMAT_VERSION`] of the writer.
+    /// [`FORMAT_VERSION`] with which the store was written.
     pub version: u32,
     /// Classes, by label.
     pub categories: Vec<Category>,
@@ -119,9 +119,9 @@ pub struct Header {
     pub num_images: usize,
     /// Objects, including crowds.
     pub num_annotations: usize,
-    /// Crowd objects: kept for evaluation, never trained on.
+    /// Crowd objects: used for evaluation, but not for training.
     pub num_crowd: usize,
-    /// Objects with a box but no mask: masks cannot be trained on them.
+    /// Objects with a box but no mask; they cannot be used to train masks.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub num_without_mask: usize,
     /// Objects that are not crowds and have a keypoint of visibility 1 or 2.
@@ -135,10 +135,10 @@ pub struct Header {
     /// Images whose file has an EXIF rotation that was not applied.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub num_unturned: usize,
-    /// The keypoints of the objects, if they have any.
+    /// Names and skeleton of the objects' keypoints, if they have any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keypoints: Option<Keypoints>,
-    /// Further numbers of the objects.
+    /// Columns with additional numbers of the objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub columns: Vec<Column>,
     /// The requested pixel encoding.
@@ -147,26 +147,26 @@ pub struct Header {
     pub capacities: Capacities,
     /// Length and checksum of each data file.
     pub files: BTreeMap<String, FileInfo>,
-    /// The key of its sources, [`crate::prep::source_key`]; absent in stores of older versions.
+    /// Key of the sources ([`crate::prep::source_key`]); absent in stores of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// The reader assigned the image ids, in the order of their paths: an id belongs to another
-    /// image after a file is added. Absent for COCO files, which have ids, and in older stores.
+    /// True if the reader assigned the image ids in the order of the paths, so that ids change when
+    /// a file is added. Absent for COCO files, which have ids, and in older stores.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ids_by_path: bool,
-    /// Findings in the sources that every user of the store should know, as messages.
+    /// Messages about findings in the sources, which are shown whenever the store is used.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub doubts: Vec<String>,
-    /// SHA-256 of the header without this seal.
+    /// SHA-256 of the header without the seal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seal: Option<String>,
 }
 
 impl Header {
-    /// The header with the seal of its contents, as it is written.
+    /// The header with its seal, ready to be written.
     ///
     /// # Errors
-    /// If it cannot be serialized to JSON.
+    /// If the header cannot be serialized to JSON.
     pub fn sealed(mut self) -> Result<Header, serde_json::Error> {
         self.seal = Some(self.digest()?);
         Ok(self)
@@ -177,7 +177,7 @@ impl Header {
         self.keypoints.as_ref().map_or(0, |keypoints| keypoints.names.len())
     }
 
-    /// The files listed in the header, and the bytes per record of each.
+    /// The data files that this store has, with their bytes per record.
     pub(super) fn data_files(&self) -> impl Iterator<Item = (&'static str, usize)> {
         let (has_keypoints, has_columns) = (self.keypoints.is_some(), !self.columns.is_empty());
         DATA_FILES.into_iter().filter(move |(name, _)| match *name {
@@ -187,7 +187,7 @@ impl Header {
         })
     }
 
-    /// True if the header is unchanged since it was written.
+    /// True if the header matches its seal.
     pub(super) fn is_as_sealed(&self) -> Result<bool, serde_json::Error> {
         Ok(self.seal == Some(self.digest()?))
     }
@@ -213,10 +213,10 @@ pub(crate) const ENCODING_JPEG: u16 = 0;
 pub(crate) const ENCODING_RAW: u16 = 1;
 /// `images.bin`: no object has a box with both sides longer than one pixel.
 pub(crate) const EXTENT_NONE: u16 = 1;
-/// `images.bin`: an object has such a box.
+/// `images.bin`: an object has a box with both sides longer than one pixel.
 pub(crate) const EXTENT_SOME: u16 = 2;
 
-/// The `extent` of an image whose objects, crowds included, have these boxes.
+/// The `extent` of an image; `boxes` are the boxes of its objects, including crowds.
 pub(crate) fn extent_of(mut boxes: impl Iterator<Item = [f32; 4]>) -> u16 {
     let is_some = boxes.any(|[_, _, width, height]| width > 1.0 && height > 1.0);
     if is_some { EXTENT_SOME } else { EXTENT_NONE }
@@ -227,10 +227,10 @@ pub(crate) fn extent_of(mut boxes: impl Iterator<Item = [f32; 4]>) -> u16 {
 #[repr(C)]
 pub(crate) struct ImageRow {
     pub(crate) image_id: u64,
-    /// Bytes into `pixels.bin`.
+    /// Byte offset in `pixels.bin`.
     pub(crate) pixel_offset: u64,
     pub(crate) pixel_len: u64,
-    /// Bytes into `names.bin`.
+    /// Byte offset in `names.bin`.
     pub(crate) name_offset: u64,
     pub(crate) first_object: u64,
     pub(crate) num_objects: u32,
@@ -238,9 +238,9 @@ pub(crate) struct ImageRow {
     pub(crate) height: u32,
     pub(crate) width: u32,
     pub(crate) encoding: u16,
-    /// [`extent_of`] its objects; 0 in stores of older versions.
+    /// Result of [`extent_of`]; 0 in stores of older versions.
     pub(crate) extent: u16,
-    /// CRC-32C of its bytes in `pixels.bin`.
+    /// CRC-32C of the image's bytes in `pixels.bin`.
     pub(crate) pixel_crc32c: u32,
 }
 
@@ -259,7 +259,8 @@ pub(crate) struct ObjectRow {
     pub(crate) reserved: u32,
 }
 
-/// One record of `parts.bin`, 16 bytes: values of `coords.bin` or, for runs, of `runs.bin`.
+/// One record of `parts.bin`, 16 bytes: a range of values in `coords.bin` or, for runs, in
+/// `runs.bin`.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct PartRow {
@@ -267,12 +268,12 @@ pub(crate) struct PartRow {
     pub(crate) len: u64,
 }
 
-/// One record of `sources.bin`, 16 bytes: the image file as it was read.
+/// One record of `sources.bin`, 16 bytes: size and time of the image file when it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct SourceRow {
     pub(crate) bytes: u64,
-    /// Time of the last change, nanoseconds since 1970.
+    /// Modification time, in nanoseconds since 1970.
     pub(crate) modified_ns: u64,
 }
 

@@ -1,26 +1,27 @@
-//! The keypoints of a store's objects: their names, the lines between them, and which of them swap
-//! places when an image is flipped horizontally.
+//! Keypoints of a store's objects: their names, the lines between them, and the pairs that a
+//! horizontal flip of the image exchanges.
 
 use serde::{Deserialize, Serialize};
 
-/// More keypoints than any skeleton has; limits the memory that a file can request.
+/// Maximum number of keypoints, more than any skeleton has. It limits the memory that a file can
+/// request.
 pub const MAX_KEYPOINTS: usize = 1024;
 
-/// The keypoints that each object has.
+/// Names and skeleton of the keypoints of every object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Keypoints {
-    /// Their names, in the order of an object's keypoints; at least one, at most
-    /// [`MAX_KEYPOINTS`].
+    /// Names in the order of an object's keypoints; 1 to [`MAX_KEYPOINTS`].
     pub names: Vec<String>,
     /// Pairs connected by a line, counted from 0.
     pub skeleton: Vec<[usize; 2]>,
 }
 
 impl Keypoints {
-    /// For each keypoint its partner when the image is flipped horizontally: with the same name
-    /// except for `left` and `right`, or `l` and `r` as separate words, in any case (`left_eye`,
-    /// `LeftEye`, `eye.l`, `L_eye`); itself if there is none. Applying it twice is the identity.
+    /// For each keypoint, the index of its partner in a horizontally flipped image, or its own
+    /// index. The partner's name differs by `left` instead of `right`, or by `l` instead of `r` as
+    /// a separate word, in upper or lower case (`left_eye`, `LeftEye`, `eye.l`, `L_eye`). The
+    /// partner of a partner is the keypoint itself.
     #[must_use]
     pub fn flipped(&self) -> Vec<usize> {
         let words: Vec<Vec<String>> = self.names.iter().map(|name| words(name)).collect();
@@ -43,11 +44,11 @@ impl Keypoints {
         (0..words.len()).map(|own| if is_mutual(&own) { partners[own] } else { own }).collect()
     }
 
-    /// For each keypoint its partner in a flipped image: by `pairs` of names if given, else by the
-    /// names themselves ([`Self::flipped`]).
+    /// For each keypoint, the index of its partner in a flipped image: from `pairs` of names if
+    /// given, else derived from the names ([`Self::flipped`]).
     ///
     /// # Errors
-    /// A message: a pair with an unknown keypoint, or one that is already in a pair.
+    /// A message if a pair has an unknown keypoint, or a keypoint that is already in a pair.
     pub fn partners(&self, pairs: Option<&[[String; 2]]>) -> Result<Vec<usize>, String> {
         let Some(pairs) = pairs else { return Ok(self.flipped()) };
         let mut partners: Vec<usize> = (0..self.names.len()).collect();
@@ -66,7 +67,7 @@ impl Keypoints {
         Ok(partners)
     }
 
-    /// Keypoints without a partner whose names contain a word for a side, left or right.
+    /// Names of keypoints that contain a word for left or right, but have no partner.
     #[must_use]
     pub fn one_sided(&self, partners: &[usize]) -> Vec<&str> {
         let has_side = |name: &str| {
@@ -80,7 +81,8 @@ impl Keypoints {
         alone.map(|(_, name)| name.as_str()).filter(|name| has_side(name)).collect()
     }
 
-    /// The index here of each of `names`; `None` if the names differ.
+    /// For each of `names`, the index of the keypoint with this name; `None` if the sets of names
+    /// differ.
     #[must_use]
     pub fn order_of(&self, names: &[String]) -> Option<Vec<usize>> {
         if self.names == names {
@@ -92,7 +94,7 @@ impl Keypoints {
         (order.len() == self.names.len() && (0..order.len()).all(is_there)).then_some(order)
     }
 
-    /// The error in a header that no writer produces.
+    /// Checks the keypoints in a header; an error means that onegraph did not write it.
     pub(super) fn check(&self) -> Result<(), String> {
         let count = self.names.len();
         if !(1..=MAX_KEYPOINTS).contains(&count) {

@@ -1,4 +1,5 @@
-//! Read-only mapping of one file, and handling of its truncation: the crate's only `unsafe` code.
+//! Read-only mapping of one file, and handling of its truncation. This is the crate's only `unsafe`
+//! code.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -9,18 +10,19 @@ use memmap2::Mmap;
 
 use crate::error::DaliError;
 
-/// The cause of a bus error here: no other files are mapped.
+/// Message for a bus error: it must concern a store, as no other files are mapped.
 const CUT: &[u8] = b"error: a file of a store was truncated or lost while it was read (SIGBUS); \
     check the disk and run `onegraph prep` again\n";
 
-/// If another program truncates a mapped file, makes a read past its end terminate the process with
-/// a one-line message and exit code `code`. For programs; a library does not handle signals.
+/// If a different program truncates a mapped file, a read past its end then terminates the process
+/// with a one-line message and exit code `code`. To be called by programs only; a library must not
+/// handle signals.
 ///
 /// # Errors
-/// If the system rejects the handler.
+/// If the system rejects the signal handler.
 pub fn exit_on_bus_errors(code: i32) -> std::io::Result<()> {
     let action = move || {
-        // An error cannot be reported here.
+        // An error of this write cannot be reported.
         let _ = rustix::io::write(rustix::stdio::stderr(), CUT);
         signal_hook::low_level::exit(code);
     };
@@ -63,8 +65,8 @@ impl Mapped {
         Ok(Mapped { map: Some(map), file })
     }
 
-    /// Checks that the file at `path`, mapped here, still has all its bytes: reading past its end
-    /// would be a bus error.
+    /// Checks that the mapped file at `path` has not been truncated: reading past its end would
+    /// cause a bus error.
     ///
     /// # Errors
     /// [`DaliError::Truncated`] if it was truncated, [`DaliError::Io`] if its length cannot be
@@ -83,10 +85,10 @@ impl Mapped {
         self.map.as_deref().unwrap_or(&[])
     }
 
-    /// All bytes as records; `None` if the length is not a multiple of the record's.
+    /// All bytes as records; `None` if the length is not a multiple of the record size.
     pub(crate) fn records<T: AnyBitPattern>(&self) -> Option<&[T]> {
         match &self.map {
-            // The empty slice of bytes need not be aligned for records.
+            // An empty slice of bytes might not be aligned for records.
             None => Some(&[]),
             Some(map) => bytemuck::try_cast_slice(map).ok(),
         }

@@ -1,13 +1,13 @@
 //! The store: one directory that contains a data set, written once and mapped read-only.
 //!
 //! Little-endian, fixed-size records: `header.json` (version, categories, counts, capacities,
-//! checksums, and a seal over all that), `images.bin` (index, and which images have objects with an
-//! extent), `objects.bin`, `parts.bin` (one entry per polygon ring or run list), `coords.bin` (f32
-//! x, y), `runs.bin` (u32 run lengths, column-major, starting with zeros), `names.bin` (UTF-8),
-//! `pixels.bin` (original JPEG bytes, or RGB u8; each image's checksum is in the index),
-//! `sources.bin` (size and time of each image file, to detect that one was replaced). If objects
-//! have keypoints, `keypoints.bin` contains them (f32 x, y, visibility; the header has their number
-//! per object); `columns.bin` contains further numbers (f32) that the header lists.
+//! checksums, and a seal over its contents), `images.bin` (index; for each image, whether an object
+//! has a box larger than one pixel), `objects.bin`, `parts.bin` (one entry per polygon ring or run
+//! list), `coords.bin` (f32 x, y), `runs.bin` (u32 run lengths, column-major, starting with zeros),
+//! `names.bin` (UTF-8), `pixels.bin` (original JPEG bytes, or RGB u8; each image's checksum is in
+//! the index), `sources.bin` (size and time of each image file, to detect changed files). Optional
+//! are `keypoints.bin` (f32 x, y, visibility; the header has their names) and `columns.bin` (f32;
+//! additional numbers of each object, which the header lists).
 
 mod check;
 mod columns;

@@ -1,4 +1,4 @@
-//! Reads a store that was checked when it was opened: plain slices of the mapping.
+//! Reads an open store, whose contents have been checked, through slices of the mapping.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -23,7 +23,7 @@ pub struct Store {
     pub(super) header: Header,
     pub(super) files: BTreeMap<&'static str, Mapped>,
     pub(super) arrival: Option<Arc<dyn Arrival>>,
-    /// True if its objects were not read yet.
+    /// True if only the index has been checked, not the objects.
     pub(super) is_index: bool,
 }
 
@@ -36,11 +36,11 @@ pub struct ImageRecord {
     pub height: u32,
     /// Columns of source pixels.
     pub width: u32,
-    /// Length of its stored pixels in bytes.
+    /// Length of the stored pixels in bytes.
     pub pixel_bytes: u64,
-    /// How its pixels are stored.
+    /// How the pixels are stored.
     pub encoding: PixelEncoding,
-    /// Its objects, for [`Store::object`], including crowds.
+    /// Indices of the image's objects, including crowds, for [`Store::object`].
     pub objects: Range<usize>,
 }
 
@@ -51,7 +51,7 @@ pub struct ObjectView<'a> {
     pub annotation_id: u64,
     /// Class, 1..K.
     pub label: u32,
-    /// Crowd objects are only for evaluation.
+    /// True for a crowd object, which is only used in evaluation.
     pub crowd: bool,
     /// Area in source pixels, from the annotation file.
     pub area: f32,
@@ -59,41 +59,43 @@ pub struct ObjectView<'a> {
     pub bbox_xywh: [f32; 4],
     /// The mask.
     pub segmentation: Segmentation<'a>,
-    /// x, y in source pixels and visibility (0, 1 or 2) of each of the store's keypoints, all 0 for
-    /// an object without them and for a keypoint of visibility 0; empty if the store has none.
+    /// x, y in source pixels and visibility (0, 1 or 2) of each of the store's keypoints. All three
+    /// are 0 for a keypoint of visibility 0, and for all keypoints of an object without any. Empty
+    /// if the store has no keypoints.
     pub keypoints: &'a [[f32; 3]],
-    /// Its numbers in all columns of the store, see [`super::column`].
+    /// The object's numbers in all columns of the store; see [`super::column`].
     pub columns: &'a [f32],
 }
 
 /// The mask of one object, in source pixels.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Segmentation<'a> {
-    /// Rings of x, y pairs; the mask is their union.
+    /// Polygon rings of x, y pairs; the mask is the union of the rings.
     Polygons(Vec<&'a [f32]>),
-    /// Run lengths down the columns, beginning with zeros; they sum to `H * W`.
+    /// Run lengths in column order, beginning with zeros; their sum is `H * W`.
     Runs(&'a [u32]),
 }
 
-/// Pixels that are still being downloaded into their file.
+/// The download of a store's pixels, which may still be in progress.
 pub trait Arrival: std::fmt::Debug + Send + Sync {
-    /// Waits until these bytes of `pixels.bin` are available.
+    /// Waits until a range of bytes of `pixels.bin` is available.
     ///
     /// # Errors
-    /// A message with the reason if they will not be.
+    /// A message with the reason if the download failed.
     fn wait(&self, bytes: Range<u64>) -> Result<(), String>;
 }
 
 impl Store {
-    /// The same store, whose `pixels.bin` has its full length and is still being filled: an image
-    /// is read once it is available.
+    /// This store with a `pixels.bin` that is still being downloaded (its length is already final).
+    /// Reading an image waits until its bytes are available.
     #[must_use]
     pub fn arriving(self, pixels: Arc<dyn Arrival>) -> Store {
         Store { arrival: Some(pixels), ..self }
     }
 
-    /// All errors in the pixels: each image whose bytes differ from those written or that does not
-    /// decode, or `pixels.bin` if no image shows it. Reads and decodes all images.
+    /// All errors in the pixels: each image whose bytes have changed or cannot be decoded; or one
+    /// error for `pixels.bin` if its checksum differs although no image has an error. Reads and
+    /// decodes all images.
     pub fn pixel_faults(&self) -> Vec<DaliError> {
         let decoded: Vec<_> = (0..self.len())
             .into_par_iter()
@@ -107,10 +109,10 @@ impl Store {
         faults
     }
 
-    /// Checks the pixels too.
+    /// Checks the pixels, which opening a store does not.
     ///
     /// # Errors
-    /// The first of [`Store::pixel_faults`].
+    /// The first error of [`Store::pixel_faults`].
     pub fn verify_all(&self) -> Result<(), DaliError> {
         self.pixel_faults().into_iter().next().map_or(Ok(()), Err)
     }
@@ -135,7 +137,7 @@ impl Store {
         self.len() == 0
     }
 
-    /// Image `idx`, counted in the order of image ids. Panics past [`Store::len`].
+    /// Image `idx`, in the order of image ids. Panics if `idx` is not below [`Store::len`].
     pub fn image(&self, idx: usize) -> ImageRecord {
         let row = self.image_row(idx);
         let first = row.first_object as usize;
@@ -153,16 +155,17 @@ impl Store {
     }
 
     /// True if an object of image `idx`, crowds included, has a box with both sides longer than one
-    /// pixel: both references train only on such images. Panics past [`Store::len`].
+    /// pixel: both references train only on such images. Panics if `idx` is not below
+    /// [`Store::len`].
     ///
     /// # Errors
-    /// [`DaliError::Store`] if an older version wrote the store and only its index was opened.
+    /// [`DaliError::Store`] if an older version wrote the store, and only the index was opened.
     pub fn has_extent(&self, idx: usize) -> Result<bool, DaliError> {
         let boxes = |obj: usize| self.object_rows()[obj].bbox_xywh;
         match self.image_row(idx).extent {
             0 if self.is_index => Err(self.fault(
                 format::IMAGES,
-                "an older program made it, and did not note which images have objects, which a \
+                "an older version wrote it without noting which images have objects, which a \
                  timed run reads before its clock starts",
             )),
             0 => Ok(format::extent_of(self.image(idx).objects.map(boxes)) == format::EXTENT_SOME),
@@ -170,11 +173,12 @@ impl Store {
         }
     }
 
-    /// File name of image `idx`, as in the annotation file. Panics past [`Store::len`].
+    /// File name of image `idx`, as in the annotation file. Panics if `idx` is not below
+    /// [`Store::len`].
     pub fn file_name(&self, idx: usize) -> &str {
         let row = self.image_row(idx);
         let bytes = &self.bytes(format::NAMES)[range(row.name_offset, u64::from(row.name_len))];
-        // Opening the store checked the encoding.
+        // The name is valid UTF-8, which was checked when the store was opened.
         std::str::from_utf8(bytes).unwrap_or_default()
     }
 
@@ -191,8 +195,8 @@ impl Store {
     /// Decodes image `idx` into `out`, which must have exactly `H * W * 3` bytes.
     ///
     /// # Errors
-    /// [`DaliError::StorePixels`] if the pixels are damaged, differ from those that were stored, or
-    /// `out` has another size; [`DaliError::Truncated`] if the file was truncated after opening.
+    /// [`DaliError::StorePixels`] if the pixels are damaged or have changed, or `out` has the wrong
+    /// size; [`DaliError::Truncated`] if the file was truncated after the store was opened.
     pub fn decode_rgb_into(&self, idx: usize, out: &mut [u8]) -> Result<(), DaliError> {
         let row = self.image_row(idx);
         self.wait_for(row.pixel_offset..row.pixel_offset + row.pixel_len)?;
@@ -215,8 +219,8 @@ impl Store {
         })
     }
 
-    /// Checks that the pixels still have their full length, and waits for their bytes if they are
-    /// still being downloaded.
+    /// Checks that `pixels.bin` has not been truncated, and waits for these bytes if it is still
+    /// being downloaded.
     fn wait_for(&self, bytes: Range<u64>) -> Result<(), DaliError> {
         if let Some(pixels) = self.files.get(format::PIXELS) {
             pixels.check_length(&self.path.join(format::PIXELS))?;
@@ -229,12 +233,13 @@ impl Store {
         fault_in(&self.path, file, fault)
     }
 
-    /// CRC-32C of the stored bytes of image `idx`. Panics past [`Store::len`].
+    /// CRC-32C of the stored bytes of image `idx`. Panics if `idx` is not below [`Store::len`].
     pub fn pixel_checksum(&self, idx: usize) -> u32 {
         self.image_row(idx).pixel_crc32c
     }
 
-    /// Object `obj` of the whole store (see [`ImageRecord::objects`]). Panics past the last.
+    /// Object `obj`, counted over the whole store (see [`ImageRecord::objects`]). Panics if there
+    /// is no such object.
     pub fn object(&self, obj: usize) -> ObjectView<'_> {
         let row = self.object_rows()[obj];
         let parts = self.records::<PartRow>(format::PARTS);
@@ -265,12 +270,12 @@ impl Store {
         &self.all_keypoints()[obj * count..][..count]
     }
 
-    /// The keypoints of all objects, one after the other.
+    /// The keypoints of all objects, consecutively.
     pub(super) fn all_keypoints(&self) -> &[[f32; 3]] {
         self.records(format::KEYPOINTS)
     }
 
-    /// Size and time of each image's file when it was stored.
+    /// Size and time of each image's file when the image was stored.
     pub(super) fn source_rows(&self) -> &[SourceRow] {
         self.records(format::SOURCES)
     }
@@ -287,8 +292,8 @@ impl Store {
         self.image_rows()[idx]
     }
 
-    /// Records of a file, whose length is checked when the store is opened; none if the store has
-    /// no such file.
+    /// All records of a file, whose length was checked when the store was opened; empty if the
+    /// store has no such file.
     pub(super) fn records<T: AnyBitPattern>(&self, file: &str) -> &[T] {
         self.files.get(file).and_then(Mapped::records).unwrap_or(&[])
     }

@@ -11,10 +11,10 @@ use super::format::SourceRow;
 use crate::decode::{self, DecodeFault};
 use crate::error::DaliError;
 
-/// An image file that changed after it was stored; its `Display` is the user's message.
+/// An image file that changed after it was stored; its `Display` is a message for the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceChange<'a> {
-    /// The file with this name has another size or time.
+    /// The size or time of the file with this name has changed.
     Replaced(&'a str),
     /// The file with this name no longer exists.
     Removed(&'a str),
@@ -30,8 +30,9 @@ impl fmt::Display for SourceChange<'_> {
 }
 
 impl Store {
-    /// The first image whose file in the directory `images` has another size or time than when it
-    /// was stored, or no longer exists. Also `None` if the directory no longer exists.
+    /// The first image whose file in the directory `images` no longer exists, or has a different
+    /// size or time than when it was stored; `None` if there is none, or if the directory does not
+    /// exist.
     pub fn changed_source(&self, images: &Path) -> Option<SourceChange<'_>> {
         let sources = self.source_rows();
         if !images.is_dir() {
@@ -47,14 +48,14 @@ impl Store {
         (0..self.len()).into_par_iter().find_map_first(change_of)
     }
 
-    /// All images whose files in the directory `images` are missing or have other pixels than
-    /// stored. Reads and decodes both.
+    /// All images whose file in the directory `images` is missing, or has different pixels than the
+    /// store. Reads and decodes the files and the store.
     pub fn source_faults(&self, images: &Path) -> Vec<DaliError> {
         let fault_of = |idx: usize| {
             let file = images.join(self.file_name(idx));
             let fault = match self.has_pixels_of(idx, &file) {
                 Ok(true) => return None,
-                Ok(false) => "has other pixels than were stored".to_string(),
+                Ok(false) => "has different pixels than the store".to_string(),
                 Err(fault) => fault,
             };
             Some(DaliError::Source { path: self.path().to_path_buf(), file, fault })
@@ -62,7 +63,7 @@ impl Store {
         (0..self.len()).into_par_iter().filter_map(fault_of).collect()
     }
 
-    /// True if image `idx` has the pixels of `file`.
+    /// True if the stored image `idx` has the pixels of `file`.
     fn has_pixels_of(&self, idx: usize, file: &Path) -> Result<bool, String> {
         let bytes = crate::file::read(file).map_err(|e| format!("cannot be read: {e}"))?;
         let said = |fault: DecodeFault| fault.to_string();
@@ -74,7 +75,8 @@ impl Store {
         let size = [info.height, info.width];
         let mut read = vec![0; 3 * info.height as usize * info.width as usize];
         decode::decode_rgb_into(&bytes, &mut read).map_err(said)?;
-        // A store that does not record its EXIF treatment may or may not have rotated the image.
+        // If the store does not record how EXIF rotations were treated, the pixels are compared
+        // with and without rotation.
         let turn = info.exif_orientation;
         let turned = turn.filter(|_| self.header().num_unturned == 0);
         let stays = turn.is_none() || self.header().num_turned == 0;

@@ -9,8 +9,8 @@ use super::{Capacities, Category, ImageRecord, ObjectView, Segmentation, Store, 
 use crate::decode::Exif;
 use crate::error::DaliError;
 
-/// The ids of images and annotations of the second store start here, those of the third at twice
-/// this; each store's own ids are smaller.
+/// Ids of images and annotations of the k-th joined store (from 0) are increased by k times this
+/// number; the ids in each store are smaller.
 const IDS_PER_STORE: u64 = 1_000_000_000_000_000;
 /// Name and id of the class that all categories are merged into.
 const ONE_CLASS: (&str, u64) = ("object", 1);
@@ -18,9 +18,9 @@ const ONE_CLASS: (&str, u64) = ("object", 1);
 /// The classes selected from stores.
 #[derive(Debug, Clone, Default)]
 pub struct Classes {
-    /// Their names; none: all.
+    /// Names of the classes; if empty, all classes are selected.
     pub names: Vec<String>,
-    /// Merges all into one class, `object`.
+    /// Merges all selected classes into one class, `object`.
     pub as_one: bool,
 }
 
@@ -30,7 +30,7 @@ pub struct Classes {
 pub struct Stores {
     parts: Vec<Part>,
     contents: Contents,
-    /// The remaining objects, if some are omitted.
+    /// The selected objects, if some are omitted because of their class.
     kept: Option<Kept>,
 }
 
@@ -47,18 +47,18 @@ pub struct Contents {
     pub num_without_mask: usize,
     /// Objects that are not crowds and have a keypoint of visibility 1 or 2.
     pub num_with_keypoints: usize,
-    /// The keypoints of the objects, if they have any; for an object whose store has none,
-    /// [`ObjectView::keypoints`] is empty.
+    /// Names and skeleton of the objects' keypoints, if a store has any; [`ObjectView::keypoints`]
+    /// is empty for objects of a store without keypoints.
     pub keypoints: Option<Keypoints>,
-    /// Further numbers of the objects: the columns that all stores have.
+    /// Columns with additional numbers of the objects; all stores have the same columns.
     pub columns: Vec<Column>,
     /// Images without any object.
     pub num_empty_images: usize,
-    /// Images with an EXIF rotation: applied, and not applied.
+    /// Numbers of images with an EXIF rotation that was applied, and that was not applied.
     pub num_turned: [usize; 2],
-    /// Objects omitted because of their classes.
+    /// Objects omitted because of their class.
     pub num_left_out: usize,
-    /// Capacities for any image, including omitted objects.
+    /// Capacities sufficient for every image, including omitted objects.
     pub capacities: Capacities,
 }
 
@@ -68,35 +68,36 @@ struct Part {
     store: Store,
     first_image: usize,
     first_object: usize,
-    /// Added to the ids of its images and annotations.
+    /// Offset of the ids of the store's images and annotations.
     first_id: u64,
     /// The common label for each label of the store; 0 for an omitted class.
     label_of: Vec<u32>,
-    /// The keypoints of its objects in the common order, if its own order differs.
+    /// The keypoints of the store's objects in the common order, if the store has a different
+    /// order.
     keypoints: Option<Vec<[f32; 3]>>,
 }
 
-/// The objects that remain, over all stores, after omitting those of unselected classes.
+/// The objects of the selected classes, over all stores.
 #[derive(Debug, Default)]
 struct Kept {
     /// Indices among all objects of the stores.
     objects: Vec<usize>,
-    /// Index of each image's first object; one more at the end.
+    /// For each image, the index of its first object in `objects`; then the number of objects.
     firsts: Vec<usize>,
 }
 
 impl Stores {
     /// Joins stores by the names of their categories.
     ///
-    /// A category's id is from the first store that has it, unless another category already uses
-    /// the id. A single store keeps its ids; the second store's images and annotations are numbered
-    /// from 10^15 on, the third's from 2 * 10^15. Stores without keypoints can be joined with any
-    /// other; the order of keypoints, and the lines between them, are from the first store that has
-    /// some.
+    /// A category has its id in the first store with the category, or a new id if an earlier
+    /// category has this id. A single store keeps its ids; the second store's images and
+    /// annotations are numbered from 10^15 on, the third's from 2 * 10^15. Stores with and without
+    /// keypoints can be joined; the order and skeleton of the keypoints come from the first store
+    /// with keypoints.
     ///
     /// # Errors
-    /// [`DaliError::Store`] if one of several stores has an id of 10^15 or more, or other keypoint
-    /// names than an earlier one.
+    /// [`DaliError::Store`] if one of several stores has an id of 10^15 or more, or if its keypoint
+    /// names or columns differ from those of earlier stores.
     pub fn new(stores: Vec<Store>, classes: &Classes) -> Result<Self, DaliError> {
         let (mut parts, mut contents) = (Vec::new(), Contents::default());
         let (mut first_image, mut first_object) = (0, 0);
@@ -137,7 +138,7 @@ impl Stores {
         self.stores().try_for_each(Store::verify_objects)
     }
 
-    /// Like [`Store::has_extent`], for the remaining objects.
+    /// Like [`Store::has_extent`], for the selected objects.
     ///
     /// # Errors
     /// As for [`Store::has_extent`].
@@ -170,8 +171,8 @@ impl Stores {
         self.len() == 0
     }
 
-    /// Image `idx`, counted across the stores, each in the order of its image ids. Panics past
-    /// [`Stores::len`].
+    /// Image `idx`, counted over all stores, each in the order of its image ids. Panics if `idx` is
+    /// not below [`Stores::len`].
     pub fn image(&self, idx: usize) -> ImageRecord {
         let (part, at) = self.place(idx);
         let record = part.store.image(at);
@@ -185,9 +186,9 @@ impl Stores {
         ImageRecord { image_id: part.first_id + record.image_id, objects, ..record }
     }
 
-    /// An identifier of image `idx` that does not depend on other images: its id in its own store,
-    /// or if the reader assigned the ids, a hash of its file name (FNV-1a). Panics past
-    /// [`Stores::len`].
+    /// An identifier of image `idx` that does not depend on other images: the id in its store, or
+    /// if the reader assigned the ids, a hash of the file name (FNV-1a). Panics if `idx` is not
+    /// below [`Stores::len`].
     pub fn stable_id(&self, idx: usize) -> u64 {
         let (part, at) = self.place(idx);
         if !part.store.header().ids_by_path {
@@ -197,18 +198,20 @@ impl Stores {
         part.store.file_name(at).bytes().fold(0xCBF2_9CE4_8422_2325, add)
     }
 
-    /// The store of image `idx`, by number. Panics past [`Stores::len`].
+    /// Index of the store with image `idx`. Panics if `idx` is not below [`Stores::len`].
     pub fn store_of(&self, idx: usize) -> usize {
         self.parts.partition_point(|part| part.first_image <= idx) - 1
     }
 
-    /// File name of image `idx`, as in the annotation file. Panics past [`Stores::len`].
+    /// File name of image `idx`, as in the annotation file. Panics if `idx` is not below
+    /// [`Stores::len`].
     pub fn file_name(&self, idx: usize) -> &str {
         let (part, at) = self.place(idx);
         part.store.file_name(at)
     }
 
-    /// Object `obj` of the remaining ones (see [`ImageRecord::objects`]). Panics past the last.
+    /// Object `obj` of the selected objects (see [`ImageRecord::objects`]). Panics if there is no
+    /// such object.
     pub fn object(&self, obj: usize) -> ObjectView<'_> {
         let obj = self.kept.as_ref().map_or(obj, |kept| kept.objects[obj]);
         let part = self.parts.partition_point(|part| part.first_object <= obj) - 1;
@@ -225,7 +228,8 @@ impl Stores {
         }
     }
 
-    /// Reorders the keypoints of every object to the order of `names`; false if the names differ.
+    /// Reorders the keypoints of every object to the order of `names`; returns false if the sets of
+    /// names differ.
     pub fn order_keypoints(&mut self, names: &[String]) -> bool {
         let Some(known) = &mut self.contents.keypoints else { return false };
         let Some(order) = known.order_of(names) else { return false };
@@ -239,7 +243,7 @@ impl Stores {
         true
     }
 
-    /// CRC-32C of the stored bytes of image `idx`. Panics past [`Stores::len`].
+    /// CRC-32C of the stored bytes of image `idx`. Panics if `idx` is not below [`Stores::len`].
     pub fn pixel_checksum(&self, idx: usize) -> u32 {
         let (part, at) = self.place(idx);
         part.store.pixel_checksum(at)
@@ -263,8 +267,7 @@ impl Stores {
         part.store.decode_rgb_into(at, out)
     }
 
-    /// Number of objects of each class, by label, in each store; the first number counts omitted
-    /// objects.
+    /// For each store, the number of objects by label; label 0 counts omitted objects.
     pub fn objects_by_class(&self) -> Vec<Vec<usize>> {
         let count = |part: &Part| {
             let mut counts = vec![0; 1 + self.contents.categories.len()];
@@ -281,7 +284,7 @@ impl Stores {
         (part, idx - part.first_image)
     }
 
-    /// Sums the headers' counts: nothing is omitted.
+    /// Sums the counts in the headers, if no object is omitted.
     fn count_all(&mut self) {
         for part in &self.parts {
             let header = part.store.header();
@@ -293,7 +296,7 @@ impl Stores {
         }
     }
 
-    /// Lists and counts the objects of the remaining classes.
+    /// Lists and counts the objects of the selected classes.
     fn leave_out(&mut self) {
         let (mut kept, contents) = (Kept::default(), &mut self.contents);
         for part in &self.parts {
@@ -342,7 +345,8 @@ impl fmt::Display for Stores {
 }
 
 impl Contents {
-    /// Treatment of EXIF rotations, if any image has one; `Ignore` for some if stores differ.
+    /// How EXIF rotations were treated, if an image has one; `Ignore` if any rotation was not
+    /// applied.
     pub fn exif(&self) -> Option<Exif> {
         match self.num_turned {
             [0, 0] => None,
@@ -360,19 +364,20 @@ impl Contents {
         if self.columns == *own {
             return Ok(());
         }
-        let text = "it has other columns than the stores before it; recreate all of them";
+        let text = "its columns differ from those of earlier stores; recreate all stores";
         Err(store.fault(format::HEADER, text))
     }
 
-    /// Adds the keypoints of a store; returns those of its objects, if their order differs.
+    /// Adds the keypoints of a store. If their order differs from the common order, returns the
+    /// reordered keypoints of all objects.
     fn join_keypoints(&mut self, store: &Store) -> Result<Option<Vec<[f32; 3]>>, DaliError> {
         let Some(own) = &store.header().keypoints else { return Ok(None) };
         let known = self.keypoints.get_or_insert_with(|| own.clone());
         reordered(store, known).ok_or_else(|| {
             let (own, known) = (own.names.join(", "), known.names.join(", "));
             let text = format!(
-                "its keypoints are {own}, those of the stores before it {known}; join stores that \
-                 name the same keypoints"
+                "its keypoints are {own}, but earlier stores have {known}; join stores with \
+                 equal keypoint names"
             );
             store.fault(format::HEADER, &text)
         })
@@ -386,7 +391,7 @@ struct Labels<'a> {
     wanted: HashSet<&'a str>,
     of: HashMap<String, u32>,
     taken: HashSet<u64>,
-    /// No id from 1 to here is free.
+    /// All ids from 1 to this one are used.
     last: u64,
     categories: Vec<Category>,
 }
@@ -398,7 +403,8 @@ impl<'a> Labels<'a> {
         Self { as_one: classes.as_one, wanted, of, taken, last: 0, categories }
     }
 
-    /// The label of a store's category, which is added if it is new; 0 if it is omitted.
+    /// The common label of a store's category, which is added if it is new; 0 if the category is
+    /// not selected.
     fn label(&mut self, category: &Category) -> u32 {
         let Category { name, coco_id, .. } = category;
         if !self.wanted.is_empty() && !self.wanted.contains(name.as_str()) {
@@ -424,8 +430,8 @@ impl<'a> Labels<'a> {
     }
 }
 
-/// The keypoints of a store's objects in the order of `known`, or an inner `None` if the order is
-/// the same; `None` if the keypoints differ.
+/// The keypoints of a store's objects in the order of `known`; `Some(None)` if they already have
+/// this order, and `None` if the sets of names differ.
 fn reordered(store: &Store, known: &Keypoints) -> Option<Option<Vec<[f32; 3]>>> {
     let Some(own) = store.header().keypoints.as_ref().filter(|own| own.names != known.names) else {
         return Some(None);
@@ -435,7 +441,8 @@ fn reordered(store: &Store, known: &Keypoints) -> Option<Option<Vec<[f32; 3]>>> 
     Some(Some(objects.flat_map(|own| order.iter().map(|from| own[*from])).collect()))
 }
 
-/// Checks that no id of a store overlaps with the next store's.
+/// Checks that the ids of a store are below [`IDS_PER_STORE`], so that they do not overlap those of
+/// the next store.
 fn check_ids(store: &Store) -> Result<(), DaliError> {
     let images = (0..store.len()).map(|i| store.image(i).image_id);
     let objects = (0..store.header().num_annotations).map(|i| store.object(i).annotation_id);

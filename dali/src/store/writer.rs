@@ -1,5 +1,5 @@
-//! Writes a store under a temporary name, flushes it to disk, then renames it; never partly
-//! written.
+//! Writes a store under a temporary name, flushes it to disk, then renames it, so that a partly
+//! written store is never visible.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,7 +21,7 @@ use crate::place::{Claim, TemporaryDir};
 pub(crate) struct NewImage {
     /// COCO image id.
     pub image_id: u64,
-    /// The name of its file, which may be spelled differently in the annotations.
+    /// Name of the image file, which may be spelled differently in the annotations.
     pub file_name: String,
     /// Rows of pixels.
     pub height: u32,
@@ -31,9 +31,9 @@ pub(crate) struct NewImage {
     pub encoding: PixelEncoding,
     /// JPEG bytes, or RGB u8 `[H, W, 3]`.
     pub pixels: Vec<u8>,
-    /// The file that it was read from.
+    /// Size and time of the image file.
     pub source: SourceRow,
-    /// How an EXIF rotation of its file was treated; `None` without one.
+    /// How an EXIF rotation of the file was treated; `None` if the file has none.
     pub exif: Option<Exif>,
     /// Its objects.
     pub objects: Vec<NewObject>,
@@ -46,7 +46,7 @@ pub(crate) struct NewObject {
     pub annotation_id: u64,
     /// Class, 1..K.
     pub label: u32,
-    /// True if it is a crowd.
+    /// True for a crowd.
     pub crowd: bool,
     /// Area in pixels.
     pub area: f32,
@@ -54,22 +54,22 @@ pub(crate) struct NewObject {
     pub bbox_xywh: [f32; 4],
     /// Its mask.
     pub segmentation: NewSegmentation,
-    /// x, y in pixels and visibility of each of the store's keypoints; none if it has none.
+    /// x, y in pixels and visibility of each of the store's keypoints; empty if the store has none.
     pub keypoints: Vec<[f32; 3]>,
-    /// The numbers of the store's columns; none if it has none.
+    /// The object's numbers in the store's columns; empty if the store has none.
     pub columns: Vec<f32>,
 }
 
 /// The mask of an object to store.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum NewSegmentation {
-    /// Rings of x, y pairs.
+    /// Polygon rings of x, y pairs.
     Polygons(Vec<Vec<f32>>),
-    /// Run lengths down the columns, beginning with zeros, summing to `H * W`.
+    /// Run lengths in column order, beginning with zeros; their sum is `H * W`.
     Runs(Vec<u32>),
 }
 
-/// Writes a store; if dropped before [`StoreWriter::finish`], it leaves no files.
+/// Writes a store; if dropped before [`StoreWriter::finish`], its files are removed.
 #[derive(Debug)]
 pub(crate) struct StoreWriter {
     temporary: TemporaryDir,
@@ -79,7 +79,7 @@ pub(crate) struct StoreWriter {
 }
 
 impl StoreWriter {
-    /// Starts a store whose final path is in `claim`; `categories` by label, 1..K.
+    /// Starts a store whose final path is in `claim`; `categories` are in the order of labels 1..K.
     ///
     /// # Errors
     /// [`DaliError::Io`] on a file system error.
@@ -168,11 +168,12 @@ impl StoreWriter {
         self.files.values().map(|file| file.info.bytes).sum()
     }
 
-    /// Flushes everything to disk, makes it read-only and renames it into place; the header records
-    /// warnings about its sources, which `doubts` returns for its counts.
+    /// Flushes all files to disk, makes them read-only, and renames the folder to its final path.
+    /// `doubts` is called with the header's counts, and returns the warnings that the header
+    /// records.
     ///
     /// # Errors
-    /// [`DaliError::Io`] if writing fails; then nothing new is at `out`.
+    /// [`DaliError::Io`] if writing fails; nothing new is then at `out`.
     pub(crate) fn finish(
         mut self,
         doubts: impl FnOnce(&Header) -> Vec<String>,
@@ -236,7 +237,7 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// Appends a ring or a list of runs.
+    /// Appends a polygon ring or a list of run lengths.
     fn append_part<T: NoUninit>(
         &mut self,
         file: &'static str,
@@ -246,8 +247,8 @@ impl StoreWriter {
         self.append(format::PARTS, &[part]).map(drop)
     }
 
-    /// Appends values to a file, which a store without such values lacks; returns the previous
-    /// number of values.
+    /// Appends values to a file, and returns the previous number of values. A store without
+    /// keypoints or columns lacks the file.
     fn append<T: NoUninit>(&mut self, file: &'static str, values: &[T]) -> Result<u64, DaliError> {
         let Some(file) = self.files.get_mut(file) else { return Ok(0) };
         let offset = file.info.bytes / size_of::<T>() as u64;
@@ -256,7 +257,7 @@ impl StoreWriter {
     }
 }
 
-/// A file being written, with the checksum so far.
+/// A file that is being written, with the checksum of the bytes so far.
 #[derive(Debug)]
 struct DataFile {
     path: PathBuf,
@@ -289,7 +290,7 @@ impl DataFile {
         let flush = |writer: &mut BufWriter<File>| {
             writer.flush()?;
             let file = writer.get_ref();
-            // Read-only, because readers map these bytes and assume that they do not change.
+            // The file becomes read-only, as readers map it and assume that it does not change.
             let mut permissions = file.metadata()?.permissions();
             permissions.set_readonly(true);
             file.set_permissions(permissions)?;

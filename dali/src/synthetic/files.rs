@@ -1,4 +1,4 @@
-//! The set on disk: JPEG files and the COCO annotation file.
+//! The files of a synthetic data set: JPEG images and a COCO annotation file.
 
 use std::io::{BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use super::{ANNOTATIONS, IMAGES, STORE};
 use crate::error::DaliError;
 use crate::store;
 
-/// High enough that the edges of small shapes stay sharp.
+/// High, so that the edges of small shapes stay sharp.
 const JPEG_QUALITY: u8 = 95;
 
-/// First field of the annotation file; distinguishes a generated set from a user's data.
+/// Value in the annotation file that distinguishes a generated set from a user's data.
 const DESCRIPTION: &str = "onegraph synthetic shapes";
 
 /// A written image and its annotations.
@@ -58,7 +58,7 @@ struct Annotation {
 }
 
 impl Annotations {
-    /// An empty file with a description of the generator.
+    /// An annotation file without entries, with a description of the generator.
     pub(super) fn new(drawing: String) -> Annotations {
         let category = |(id, name): (u64, &&str)| {
             json!({
@@ -82,7 +82,7 @@ pub(super) fn write_image(dir: &Path, idx: usize, scene: Scene) -> Result<ImageF
     let path = dir.join(&file_name);
     let mut jpeg = Vec::new();
     let mut encoder = Encoder::new(&mut jpeg, JPEG_QUALITY);
-    // Without chroma subsampling: colours are random, and an edge may show in chroma only.
+    // No chroma subsampling: colours are random, so an edge may be visible in chroma only.
     encoder.set_sampling_factor(SamplingFactor::F_1_1);
     encoder
         .encode(&scene.rgb, scene.width as u16, scene.height as u16, ColorType::Rgb)
@@ -106,7 +106,7 @@ impl Annotations {
             let size = [object.mask.h, object.mask.w];
             let segmentation = match object.outline {
                 Some(outline) => Segmentation::Polygon(vec![outline]),
-                // Alternate between COCO's two forms, so that each set exercises both.
+                // Masks alternate between COCO's two RLE forms, so that each set contains both.
                 None if id.is_multiple_of(2) => {
                     Segmentation::UncompressedRle { size, counts: object.mask.counts }
                 }
@@ -158,22 +158,24 @@ struct HeadImage {
     file_name: String,
 }
 
-/// Reads the annotation file of the set at `dir`; `None` if it is not one of ours.
+/// Reads the beginning of the annotation file of the set at `dir`; `None` if it was not generated
+/// here.
 fn head(dir: &Path) -> Option<Head> {
     let file = std::fs::File::open(dir.join(ANNOTATIONS)).ok()?;
     let head: Head = serde_json::from_reader(BufReader::new(file)).ok()?;
     (head.info.description == DESCRIPTION).then_some(head)
 }
 
-/// The generator's description in the set at `dir`; `None` if there is no set, or no description.
+/// The description of the generator in the set at `dir`; `None` if there is no set, or no
+/// description.
 pub(super) fn drawing_of(dir: &Path) -> Option<String> {
     head(dir)?.info.drawing
 }
 
-/// The files of the set at `dir`; `None` if it is not one of ours.
+/// The files of the set at `dir`; `None` if the set was not generated here.
 pub(super) fn manifest(dir: &Path) -> Option<Vec<PathBuf>> {
     let names = head(dir)?.images.into_iter().map(|image| image.file_name);
-    // A name that leads out of the folder was not written by us.
+    // The generator does not write a name that leads out of the folder.
     let plain = |name: &String| Path::new(name).file_name() == Some(name.as_ref());
     let images = names.filter(plain).map(|name| Path::new(IMAGES).join(name));
     let store = store::manifest(&dir.join(STORE)).unwrap_or_default();

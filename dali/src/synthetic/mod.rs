@@ -2,9 +2,9 @@
 //! data.
 //!
 //! Squares, triangles, circles and crosses of random colour, size and position occlude one another
-//! on a noisy, striped background. The colour carries no information about the class. Each object
-//! has five keypoints, at the extremes of its outline and in its centre. Deterministic for a seed,
-//! on any number of threads.
+//! on a noisy, striped background. The colour is independent of the class. Each object has five
+//! keypoints: the extreme points of its outline, and its centre. The set depends only on the seed,
+//! and not on the number of threads.
 
 mod files;
 mod rng;
@@ -32,13 +32,13 @@ const IMAGES: &str = "images";
 const ANNOTATIONS: &str = "annotations.json";
 /// Directory of the store.
 const STORE: &str = "store";
-/// Images generated between two progress reports.
+/// Number of images generated between two progress reports.
 const IMAGES_PER_CHUNK: usize = 128;
-/// Their annotations are held in memory, about 1.5 KiB per image.
+/// Limited because all annotations are held in memory, about 1.5 KiB per image.
 const MAX_COUNT: usize = 10_000_000;
-/// With smaller sides the smallest shapes would be a few pixels.
+/// With smaller sides the smallest shapes would have only a few pixels.
 const MIN_SIZE: u32 = 32;
-/// JPEG sides are 16-bit, and the run lengths of a mask stay far below 2^32.
+/// Within the 16 bits of a JPEG's sides, and the run lengths of a mask stay far below 2^32.
 const MAX_SIZE: u32 = 4096;
 
 /// Options of [`generate`].
@@ -54,27 +54,28 @@ pub struct SyntheticOptions {
     pub width: u32,
     /// Directory to write: `images/`, `annotations.json`, `store/`.
     pub out: PathBuf,
-    /// Replace a data set at `out`.
+    /// Replace an existing data set at `out`.
     pub overwrite: bool,
 }
 
 impl SyntheticOptions {
-    /// A description of the generator, which is repeated in the annotation file: a set with another
-    /// description is not reused, nor is one of an older version, which had no keypoints.
+    /// The description of the generator, which is also in the annotation file. An existing set is
+    /// only reused if its description is equal; sets of older versions without keypoints have a
+    /// different one.
     fn drawing(&self) -> String {
         let Self { count, seed, height, width, .. } = self;
         format!("{count} images of {height}x{width}, seed {seed}, with keypoints")
     }
 }
 
-/// Generates the data set and prepares its store. If another process is writing `out`, waits for
-/// it.
+/// Generates the data set and prepares its store. If a different process is writing `out`, waits
+/// for it.
 ///
 /// # Errors
-/// [`DaliError::AlreadyMade`] if the same set exists, possibly from that process,
-/// [`DaliError::Option`] for a count outside 1 to 10,000,000 or a size outside 32 to 4096,
-/// [`DaliError::Exists`] where `out` exists, [`DaliError::NotOurs`] where it is to be overwritten
-/// but holds other data, [`DaliError::Io`] if writing fails. Nothing is left at `out` then.
+/// [`DaliError::AlreadyMade`] if this set exists already, perhaps written by that process;
+/// [`DaliError::Option`] for a count outside 1 to 10,000,000 or a size outside 32 to 4096;
+/// [`DaliError::Exists`] if `out` exists; [`DaliError::NotOurs`] if `out` is to be overwritten but
+/// contains different data; [`DaliError::Io`] if writing fails. Nothing new is then at `out`.
 pub fn generate(
     options: &SyntheticOptions,
     progress: &mut dyn FnMut(Progress),
@@ -116,7 +117,8 @@ pub fn generate(
     Ok(report)
 }
 
-/// Rejects an `out` that may not be replaced; a separate error if it is already the requested set.
+/// Rejects an `out` that must not be replaced, with a separate error if it is already the requested
+/// set.
 fn check_out(options: &SyntheticOptions) -> Result<(), DaliError> {
     match place::check_out(&options.out, options.overwrite, files::manifest) {
         Err(DaliError::Exists { path })

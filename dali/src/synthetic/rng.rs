@@ -1,5 +1,5 @@
-//! SplitMix64: the n-th number is a hash of the key and n, so each image has its own stream and can
-//! be generated on any thread.
+//! SplitMix64: the n-th number is a hash of a key and n, so each image has its own stream,
+//! independent of threads.
 
 use crate::mix::{GOLDEN_GAMMA, finalize, mix, unit};
 
@@ -10,9 +10,10 @@ pub(super) struct Rng {
 }
 
 impl Rng {
-    /// The stream of one attempt at one image.
+    /// The stream of one attempt to draw one image.
     pub(super) fn new(seed: u64, image: u64, attempt: u64) -> Rng {
-        // Hashed one after the other, so that neighbouring seeds and images are uncorrelated.
+        // The words are hashed successively, so that neighbouring seeds and images are
+        // uncorrelated.
         let state = [image, attempt].into_iter().fold(finalize(seed), |state, word| {
             finalize(state.wrapping_add(GOLDEN_GAMMA) ^ mix(word))
         });
@@ -25,23 +26,25 @@ impl Rng {
         next
     }
 
-    /// Uniform in 0..1, 53 bits.
+    /// Uniform in [0, 1), with 53 bits.
     pub(super) fn uniform(&mut self) -> f64 {
         unit(self.next())
     }
 
-    /// Uniform in 0..below, from the high half of the product (bias below 2^-32 for small ranges).
+    /// Uniform in 0..below: the high half of a random word times `below` (for small ranges the bias
+    /// is below 2^-32).
     pub(super) fn below(&mut self, below: u32) -> u32 {
         ((u128::from(self.next()) * u128::from(below)) >> 64) as u32
     }
 
-    /// Approximately normal, mean 0 and standard deviation 1: the sum of four 16-bit uniforms
-    /// (Irwin-Hall), limited to 3.5 deviations. Integer sums are bit-identical on every machine,
-    /// and faster than a logarithm and a sine.
+    /// Approximately normal with mean 0 and standard deviation 1: the sum of four 16-bit uniform
+    /// numbers (Irwin-Hall), at most 3.5 deviations. Integer sums are bit-identical on every
+    /// machine, and faster than a logarithm and a sine.
     pub(super) fn near_normal(&mut self) -> f32 {
         let word = self.next();
         let sum = (0..4).map(|lane| (word >> (16 * lane) & 0xFFFF) as i32).sum::<i32>();
-        // Four uniforms of 65,536 values: mean 2 * 65,535, variance 4 * 65,536^2 / 12.
+        // The sum of four uniform numbers with 65,536 values has mean 2 * 65,535 and variance 4 *
+        // 65,536^2 / 12.
         let deviation = 65_536.0 / 3f32.sqrt();
         (sum - 2 * 65_535) as f32 / deviation
     }
@@ -65,7 +68,8 @@ mod tests {
         let draws: Vec<f64> = (0..100_000).map(|_| f64::from(rng.near_normal())).collect();
         let mean = draws.iter().sum::<f64>() / draws.len() as f64;
         let variance = draws.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / draws.len() as f64;
-        // Four standard errors: 1 / sqrt(1e5) of the mean, sqrt(2 / 1e5) of the variance.
+        // Limits of four standard errors: 1 / sqrt(1e5) for the mean, sqrt(2 / 1e5) for the
+        // variance.
         assert!(mean.abs() < 0.0127, "{mean}");
         assert!((variance - 1.0).abs() < 0.018, "{variance}");
     }

@@ -13,10 +13,10 @@ const MIN_OBJECTS: u32 = 2;
 const NOISE: f32 = 20.0;
 /// Amplitude of the background stripes, out of 255: visible, but weaker than the noise.
 const STRIPES: f32 = 12.0;
-/// A keypoint is on the outline; its pixel is the nearest one that is drawn, at most this many rows
+/// A keypoint is on the outline, and its pixel is the nearest drawn pixel, at most this many rows
 /// and columns away.
 const NEAR: usize = 2;
-/// An object with fewer visible pixels than this, at a side of 128, is not annotated.
+/// An object with fewer visible pixels is not annotated; for an image side of 128.
 const MIN_VISIBLE_AT_128: f64 = 40.0;
 
 /// A generated image with its annotations.
@@ -33,14 +33,15 @@ pub(super) struct Scene {
 pub(super) struct Visible {
     /// Index into the class names.
     pub(super) class_idx: usize,
-    /// The outline of the shape if nothing occludes it.
+    /// The outline of the shape; `None` if other objects occlude a part of it.
     pub(super) outline: Option<Vec<f64>>,
     pub(super) mask: Rle,
     /// x, y, and visibility: 2, or 1 if another object is drawn over the keypoint.
     pub(super) keypoints: [[f64; 3]; NUM_KEYPOINTS],
 }
 
-/// An object while others are still drawn over it; masks are column-major, as in COCO.
+/// An object during drawing, which later objects may still occlude. Masks are column-major, as in
+/// COCO.
 struct Drawn {
     class_idx: usize,
     outline: Vec<f64>,
@@ -51,11 +52,11 @@ struct Drawn {
 
 struct Keypoint {
     place: [f64; 2],
-    /// Its pixel in the mask.
+    /// The keypoint's pixel in the mask.
     pixel: usize,
 }
 
-/// Draws image `image` of the set `seed`; retries if fewer than two objects stay visible.
+/// Draws image `image` of the set `seed`; draws again if fewer than two objects are visible.
 pub(super) fn draw(seed: u64, image: u64, height: u32, width: u32) -> Scene {
     let mut attempt = 0;
     loop {
@@ -95,7 +96,8 @@ fn draw_once(rng: &mut Rng, height: u32, width: u32) -> Scene {
     Scene { height, width, rgb, objects: drawn.into_iter().filter_map(visible).collect() }
 }
 
-/// A base colour, stripes with a random direction and width, and noise in each value.
+/// A background with a random colour, stripes of random direction and width, and noise in each
+/// value.
 fn background(rng: &mut Rng, height: u32, width: u32) -> Vec<u8> {
     let base: [f32; 3] = std::array::from_fn(|_| rng.below(256) as f32);
     let turn = rng.uniform() as f32 * std::f32::consts::TAU;
@@ -123,7 +125,7 @@ fn draw_object(rng: &mut Rng, height: u32, width: u32, rgb: &mut [u8]) -> Drawn 
     let x = rng.below(width - side + 1);
     let y = rng.below(height - side + 1);
     let outline = shapes::polygon(class_idx, f64::from(x), f64::from(y), f64::from(side));
-    // COCO's own rasterizer, so that the drawing matches the annotation.
+    // Drawn by COCO's rasterizer, so that the pixels match the annotation.
     let mask = mask::fr_poly(&outline, height, width)
         .map_or_else(|_| Vec::new(), |rle| mask::decode(&rle));
     let (height, width) = (height as usize, width as usize);
@@ -139,7 +141,8 @@ fn draw_object(rng: &mut Rng, height: u32, width: u32, rgb: &mut [u8]) -> Drawn 
     Drawn { class_idx, outline, mask, full_area, keypoints }
 }
 
-/// The pixel of a column-major mask that is nearest to a position, the first of equally near ones.
+/// The pixel of a column-major mask that is nearest to a position; the first of several equally
+/// near pixels.
 fn pixel_near(mask: &[u8], [height, width]: [usize; 2], [x, y]: [f64; 2]) -> usize {
     let near = |at: f64, length: usize| {
         let at = (at as usize).min(length - 1);
@@ -151,13 +154,14 @@ fn pixel_near(mask: &[u8], [height, width]: [usize; 2], [x, y]: [f64; 2]) -> usi
         (*column as f64 + 0.5 - x).powi(2) + (*row as f64 + 0.5 - y).powi(2)
     };
     let nearest = drawn.min_by(|a, b| distance(a).total_cmp(&distance(b)));
-    // Shapes are wider than the search distance; a narrower one would count as hidden.
+    // A pixel is always found, as shapes are wider than the search distance; without one, the
+    // keypoint would count as hidden.
     nearest.map_or(usize::MAX, |(column, row)| column * height + row)
 }
 
-/// The side of a shape, in pixels: from 1/14 to 1/2 of the image's short side, uniform except for
-/// the smallest sixth of the range, which is sampled again once, so that tiny shapes are rare (3
-/// %).
+/// The side of a shape, in pixels: from 1/14 to 1/2 of the image's short side, uniform; but a value
+/// in the smallest sixth of the range is replaced by a second sample, so that tiny shapes are rare
+/// (3 %).
 fn draw_side(rng: &mut Rng, size: u32) -> u32 {
     let (least, most) = (size.div_ceil(14), size / 2);
     let mut share = rng.uniform();
@@ -168,7 +172,8 @@ fn draw_side(rng: &mut Rng, size: u32) -> u32 {
 }
 
 fn encode(mask: &[u8], height: u32, width: u32) -> Rle {
-    // A mask of another length cannot come from `draw_object`; it would become an empty mask.
+    // A mask from `draw_object` always has the right length; a mask of a different length would
+    // become empty.
     mask::encode(mask, height, width).unwrap_or(Rle {
         h: height,
         w: width,

@@ -1,4 +1,4 @@
-//! The classes, as polygons.
+//! The classes of shapes, and their polygons.
 
 /// Class names by category id, which starts at 1.
 pub const CLASS_NAMES: [&str; 4] = ["square", "triangle", "circle", "cross"];
@@ -11,10 +11,11 @@ pub(super) const NUM_KEYPOINTS: usize = 5;
 pub(super) const SKELETON: [[u32; 2]; NUM_KEYPOINTS - 1] = [[1, 5], [2, 5], [3, 5], [4, 5]];
 
 const CIRCLE_VERTICES: u32 = 24;
-/// The arms of a cross are 0.3 of its side wide.
+/// The arms of a cross have a width of 0.3 sides.
 const ARM: (f64, f64) = (0.35, 0.65);
 
-/// The polygon of class `class_idx` in the square of side `side` at `x`, `y`; x, y pairs.
+/// The polygon of class `class_idx`, as x, y pairs, in the square with side `side` and corner `x`,
+/// `y`.
 ///
 /// Coordinates are multiples of an eighth of a pixel, which are exact in f32, in f64 and as
 /// decimals: the file, the store and the drawing then rasterise identically.
@@ -48,9 +49,9 @@ pub(super) fn polygon(class_idx: usize, x: f64, y: f64, side: f64) -> Vec<f64> {
     unit.into_iter().flat_map(|(u, v)| [eighths(x + u * side), eighths(y + v * side)]).collect()
 }
 
-/// The keypoints x, y of an outline: its topmost, leftmost, rightmost and bottommost vertex, the
-/// mean of equally extreme ones, and the centre of its box. They are fractions of a pixel that are
-/// exact in f32.
+/// The keypoints x, y of an outline: its topmost, leftmost, rightmost and bottommost vertex (or the
+/// mean of equally extreme vertices), and the centre of its box. They are fractions of a pixel that
+/// are exact in f32.
 pub(super) fn keypoints(outline: &[f64]) -> [[f64; 2]; NUM_KEYPOINTS] {
     let (vertices, _) = outline.as_chunks::<2>();
     let last = |axis: usize, sign: f64| {

@@ -1,4 +1,5 @@
-//! Files that declare more than they contain, names that lead elsewhere, and unbounded numbers.
+//! Hostile input: files that declare more than they contain, links to other places, and extreme
+//! numbers.
 
 use std::os::unix::fs::symlink;
 
@@ -82,7 +83,7 @@ fn special_files_are_not_read() {
     refused(&|path| mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR).unwrap());
     refused(&|path| symlink("/dev/zero", path).unwrap());
     refused(&|path| std::fs::create_dir(path).unwrap());
-    // Declares a length of 16 TiB; nothing of it is on disk.
+    // A sparse file with a length of 16 TiB.
     let mut fixture = Fixture::new();
     fixture.json["images"][0]["file_name"] = "odd.jpg".into();
     let file = std::fs::File::create(fixture.images().join("odd.jpg")).unwrap();
@@ -91,7 +92,8 @@ fn special_files_are_not_read() {
     }
 }
 
-/// Every number of the file, replaced by each of the values: a store or a one-line error.
+/// Each number in the file is replaced by each extreme value: the result must be a store or a
+/// one-line error.
 #[test]
 fn extreme_numbers_are_stored_or_rejected() {
     let values = [

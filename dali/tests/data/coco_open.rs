@@ -1,4 +1,4 @@
-//! Real COCO images: known counts, and every picture decodes.
+//! Real COCO images: the counts are known, and every picture can be decoded.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ pub(crate) fn data(name: &str) -> Option<PathBuf> {
     shared("ONEGRAPH_DATA", &format!("data/{name}"))
 }
 
-/// A path in `shared`, whose root a variable may override; if it does not exist, prints a message
-/// and returns `None`.
+/// A path in the folder `shared`; the environment variable `variable` may replace `shared` and the
+/// path's first folder. If the path does not exist, prints a message and returns `None`.
 pub(crate) fn shared(variable: &str, path: &str) -> Option<PathBuf> {
     let (folder, name) = path.split_once('/').unwrap();
     let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared").join(folder);
@@ -24,7 +24,7 @@ pub(crate) fn shared(variable: &str, path: &str) -> Option<PathBuf> {
         return Some(found);
     }
     let why = format!("SKIPPED: no {}; set {variable}", found.display());
-    // Not eprintln!, which the test harness captures when a test passes.
+    // Written directly, as the test harness hides the output of `eprintln!` in tests that pass.
     let mut stderr = std::io::stderr();
     writeln!(stderr, "{why}").unwrap();
     None

@@ -1,4 +1,4 @@
-//! A small data set on disk, for tests to break.
+//! A small data set on disk, which tests modify.
 
 use std::path::PathBuf;
 
@@ -34,14 +34,14 @@ impl Fixture {
         fixture
     }
 
-    /// The same, with the store built from it.
+    /// The data set of [`Self::new`], with its store.
     pub(crate) fn prepared() -> Fixture {
         let fixture = Fixture::new();
         fixture.prep().unwrap();
         fixture
     }
 
-    /// The same with further annotations.
+    /// The data set of [`Self::new`], with additional annotations.
     pub(crate) fn of(annotations: impl IntoIterator<Item = Value>) -> Fixture {
         let mut fixture = Fixture::new();
         annotations.into_iter().for_each(|annotation| fixture.add_annotation(annotation));
@@ -60,7 +60,7 @@ impl Fixture {
         self.dir.path().join("store")
     }
 
-    /// A file of the store.
+    /// Path of a file in the store.
     pub(crate) fn stored(&self, name: &str) -> PathBuf {
         self.store_path().join(name)
     }
@@ -78,7 +78,7 @@ impl Fixture {
         self.json["images"].as_array_mut().unwrap().push(image);
     }
 
-    /// Adds an image to the JSON, with its file.
+    /// Adds an image to the JSON, and creates its file.
     pub(crate) fn add_picture(&mut self, id: u64, name: &str, width: u16, height: u16) {
         self.add_image(id, name, width, height);
         self.write_jpeg(name, width, height);
@@ -101,7 +101,7 @@ impl Fixture {
         self.run_with(alter)
     }
 
-    /// The same on the existing annotation file.
+    /// Runs prep on the existing annotation file, with modified default options.
     pub(crate) fn run_with(
         &self,
         alter: impl Fn(&mut PrepOptions),
@@ -120,7 +120,7 @@ impl Fixture {
         (self.prep().unwrap(), self.store())
     }
 
-    /// Replaces the store.
+    /// Runs prep again, and replaces the store.
     pub(crate) fn prep_again(&self) -> PrepReport {
         self.prep_with(|options| options.overwrite = true).unwrap()
     }
@@ -134,7 +134,7 @@ impl Fixture {
         Store::open(&self.store_path()).unwrap()
     }
 
-    /// The error of prep as the user reads it; asserts that it left no store.
+    /// The message of prep's error; asserts that no store was created.
     pub(crate) fn prep_error(&self) -> String {
         let error = self.prep().unwrap_err().to_string();
         let left: Vec<_> = std::fs::read_dir(self.dir.path())
@@ -156,7 +156,7 @@ pub(crate) fn annotation(id: u64, image_id: u64, category_id: u64) -> Value {
     })
 }
 
-/// The same in image 7, an ant, with other fields; null fields are removed.
+/// [`annotation`] of an ant in image 7, with the given fields replaced; null fields are removed.
 pub(crate) fn altered(id: u64, fields: Value) -> Value {
     let mut value = annotation(id, 7, 3);
     let object = value.as_object_mut().unwrap();
@@ -182,7 +182,7 @@ pub(crate) fn rle_of(segmentation: &Segmentation<'_>, height: u32, width: u32) -
     }
 }
 
-/// RGB, smooth, so that JPEG keeps it closely.
+/// A smooth RGB gradient, which JPEG preserves closely.
 pub(crate) fn gradient(width: u16, height: u16) -> Vec<u8> {
     let pixel = |x: u16, y: u16| [(40 + 5 * x) as u8, (90 + 6 * y) as u8, 120];
     (0..height).flat_map(|y| (0..width).flat_map(move |x| pixel(x, y))).collect()

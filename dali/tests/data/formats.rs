@@ -1,4 +1,5 @@
-//! Six real images in eleven annotation formats: each reader returns the recorded objects.
+//! Six real images in eleven folders of annotation formats: each reader returns the recorded
+//! objects.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,13 +15,13 @@ use serde_json::Value;
 use crate::fixture::rle_of;
 use crate::formats_mistakes::{request, store};
 
-/// Vertices are stored in f32, so a vertex on a rasterization tie may be rounded to the other side:
-/// pixels by which a polygon's mask may differ (7 measured). Pixel masks are exact.
+/// Maximum number of differing pixels in a polygon's mask (7 measured): vertices are stored in f32,
+/// and a rounded vertex may change a rasterization tie. Pixel masks must be equal.
 const POLYGON_PIXELS: usize = 8;
-/// Boxes are recorded to 0.0001 pixels.
+/// Tolerance for boxes, which are recorded with a precision of 0.0001 pixels.
 const BOX_PIXELS: f64 = 1e-3;
 
-/// A format's folder, its detected format, and the splits that together cover it.
+/// A folder, its detected format, and the splits that together contain all images.
 const FOLDERS: [(&str, &str, &[Option<&str>]); 11] = [
     ("coco_polygons", "coco", &[None]),
     ("coco_rle", "coco", &[None]),
@@ -35,7 +36,7 @@ const FOLDERS: [(&str, &str, &[Option<&str>]); 11] = [
     ("instance_ids", "masks", &[None]),
 ];
 
-/// One object as it is stored.
+/// One object in the store.
 struct Stored {
     category: String,
     crowd: bool,
@@ -79,7 +80,8 @@ fn stored(folder: &Path, format: &str, split: Option<&str>) -> BTreeMap<String, 
     let out = place.path().join("store");
     store(source, &out).unwrap();
     let store = Store::open(&out).unwrap();
-    // A number that is stable when files are added: COCO's id, else the FNV-1a of the name.
+    // The identifier must not change when files are added: it is COCO's id, or else the FNV-1a hash
+    // of the name.
     let stable = Stores::from(Store::open(&out).unwrap()).stable_id(0);
     match format {
         "coco" => assert_eq!(stable, store.image(0).image_id),
@@ -105,9 +107,10 @@ fn stored(folder: &Path, format: &str, split: Option<&str>) -> BTreeMap<String, 
     (0..store.len()).map(image).collect()
 }
 
-/// The differences from the recorded objects of an image.
+/// Compares the stored objects of an image with the recorded ones; the error describes the first
+/// difference.
 fn compare(stored: &[Stored], recorded: &Value) -> Result<(), String> {
-    // VOC records the objects of the XML files separately from their pixels.
+    // For VOC, the objects in the XML file are recorded separately from the pixel masks.
     let listed = recorded["xml_objects"].as_array();
     let recorded = recorded.as_array().or(recorded["segmentation"].as_array()).unwrap();
     if stored.len() != recorded.len() {
@@ -144,7 +147,8 @@ fn numbers(value: &Value) -> Vec<f64> {
     value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap()).collect()
 }
 
-/// x, y, width, height of a box as VOC writes it: in a file of integers, they count from 1.
+/// x, y, width, height of a box in VOC's XML file, whose coordinates count from 1 if all are
+/// integers.
 fn of_xml(listed: &[Value], at: usize) -> Vec<f64> {
     let corners = |object: &Value| numbers(&object["xmin_ymin_xmax_ymax"]);
     let is_whole = listed.iter().flat_map(corners).all(|value| value.fract() == 0.0);

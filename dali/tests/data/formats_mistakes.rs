@@ -1,4 +1,4 @@
-//! Mistakes in folders of each format: one message each, with the file and the error.
+//! Mistakes in a folder of each format: each gives one message with the file and the error.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -15,14 +15,14 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::fixture::{gradient, jpeg, png};
 
-/// A file, a text in it and its replacement (of the whole file if the text is empty), and parts of
-/// the resulting message.
+/// A file, a text in the file and its replacement (if the text is empty, the whole file is
+/// replaced), and parts of the resulting message.
 type Mistake<'a, Text = &'a str> = (&'a str, &'a str, Text, &'a [&'a str]);
 
-/// Instead of the new text: the file is removed.
+/// As the replacement: removes the file.
 pub(crate) const GONE: &str = "\0gone";
 
-/// A second LabelMe file for one image.
+/// A second LabelMe file for the image `a.jpg`.
 const AGAIN: &str = r#"{"shapes": [], "imagePath": "a.jpg"}"#;
 
 #[derive(Clone, Copy)]
@@ -42,12 +42,12 @@ pub(crate) fn picture(root: &Path, file: &str) {
     put(root, file, jpeg(&gradient(20, 10), 20, 10, ColorType::Rgb));
 }
 
-/// The request for a folder, or a part of it.
+/// The request for a folder or one of its splits.
 pub(crate) fn request(folder: &Path, split: Option<&str>) -> Request {
     Request { split: split.map(str::to_string), ..Request::new(folder) }
 }
 
-/// Stores what was read.
+/// Stores the result of a reader.
 pub(crate) fn store(source: Source, out: &Path) -> Result<PrepReport, DaliError> {
     let Source { images, annotations, dataset, .. } = source;
     let options = PrepOptions::new(images, annotations, out);
@@ -57,7 +57,8 @@ pub(crate) fn store(source: Source, out: &Path) -> Result<PrepReport, DaliError>
     }
 }
 
-/// The error of reading or storing a valid folder after a change; `None` if it is stored.
+/// Changes a valid folder, then reads and stores it. Returns the error message, or `None` if the
+/// folder is stored.
 fn refusal(sound: &Sound, change: impl FnOnce(&Path)) -> Option<String> {
     let place = tempfile::tempdir().unwrap();
     let set = place.path().join("set");
@@ -69,7 +70,7 @@ fn refusal(sound: &Sound, change: impl FnOnce(&Path)) -> Option<String> {
     made.err().map(|error| error.to_string())
 }
 
-/// The unchanged folder is recognised and stored; each mistake is reported.
+/// Asserts that the unchanged folder is recognised and stored, and that each mistake is reported.
 pub(crate) fn check<T: AsRef<[u8]>>(sound: &Sound, mistakes: &[Mistake<'_, T>]) {
     assert_eq!(refusal(sound, |_| ()), None, "{}", sound.format);
     let set = tempfile::tempdir().unwrap();
@@ -102,7 +103,7 @@ pub(crate) fn check<T: AsRef<[u8]>>(sound: &Sound, mistakes: &[Mistake<'_, T>]) 
     }
 }
 
-/// Existing files that cannot be read are errors with the file name.
+/// Asserts that files which exist but cannot be read are reported with the file name.
 fn check_unreadable(sound: &Sound, files: &[&str]) {
     let replaced: [fn(&Path); 5] = [
         |path| symlink("gone", path).unwrap(),
@@ -220,7 +221,8 @@ fn yolo_folder_without_yaml_is_read() {
     assert_eq!(read(&voc, None).1, ["ant"]);
 }
 
-/// A grey PNG of 20x10 with one value in its upper left 4x4 corner and another next to it.
+/// A grey PNG of 20x10 pixels with the value `first` in the upper left 4x4 pixels, and `second` to
+/// their right.
 fn values(first: u8, second: u8) -> Vec<u8> {
     png(DynamicImage::ImageLuma8(GrayImage::from_fn(20, 10, |x, y| {
         Luma([if y > 3 || x > 7 {
@@ -273,7 +275,7 @@ fn invalid_labelme_prints_one_line_error() {
             (a, "\"iVBOR", "\"AAAAiVBOR", &["shapes[3] (\"dog\") has a broken mask"]),
             (a, "[0, 0], ", "[30, 0], ", &["shapes[3] (\"dog\") has a mask outside the image"]),
             ("b.json", "", AGAIN, &["a.jpg: is annotated in two places"]),
-            (a, "\"imageHeight\": 10", "\"imageHeight\": 1000000000", &["claims an image of"]),
+            (a, "\"imageHeight\": 10", "\"imageHeight\": 1000000000", &["declares an image of"]),
             (a, "\"imageHeight\": 10", "\"imageHeight\": 11", &["say 20x11 but", "is 20x10"]),
             ("a.jpg", "", GONE, &["a.json: the image \"a.jpg\" is missing"]),
             (a, "[20, 10]", "[17, 9]", &["(\"dog\") has a mask of 20x10 in a box of 18x10"]),
@@ -322,7 +324,7 @@ fn invalid_cvat_prints_one_line_error() {
             (a, "width=\"20\"", "width=\"1e9\"", &["<image> is larger than --max-image-pixels"]),
             (a, "width=\"20\"", "width=\"21\"", &["say 21x10 but", "is 20x10"]),
             (a, "<polygon label=\"ant\"", "<polygon", &["line 4: <polygon> has no `label`"]),
-            (a, "\"ant\" points=\"1,1;5", "\"cat\" points=\"1,1;5", &["\"cat\", which no list"]),
+            (a, "\"ant\" points=\"1,1;5", "\"cat\" points=\"1,1;5", &["\"cat\", which is not"]),
             (a, "1,1;5,1;5,5", "1,1;5,1", &["line 4: <polygon> has 2 points"]),
             (a, "1,1;5,1;5,5", "1,1;5 1;5,5", &["line 4: <polygon> has the point \"5 1\""]),
             (a, " xbr=\"6\"", "", &["line 5: <box> has no `xbr`"]),
@@ -331,7 +333,7 @@ fn invalid_cvat_prints_one_line_error() {
             (a, "\"1, 2, 1\"", "\"1, 9, 1\"", &["line 6: <mask> has runs of more than 2x2 pixels"]),
             (a, "left=\"3\"", "left=\"19\"", &["line 6: <mask> has a mask that extends past"]),
             (a, "rx=\"3\"", "rx=\"1e9\"", &["line 7: <ellipse> has the coordinate 1000000000"]),
-            (a, "<name>bee", "<name>ant", &["which no list of classes names"]),
+            (a, "<name>bee", "<name>ant", &["which is not in the class list"]),
             (a, "<name>bee", "<name>bee</name><name>cat", &["annotations.xml: has <name> twice"]),
             (a, "<box ", &attributes, &["has an element of more than 4096 attributes"]),
         ],
@@ -366,7 +368,7 @@ fn invalid_voc_prints_one_line_error() {
                 a,
                 "annotation>",
                 "annotations>",
-                &["line 1: <annotations> is no <annotation> of VOC"],
+                &["line 1: <annotations> is not a VOC <annotation>"],
             ),
             (
                 a,
@@ -536,7 +538,7 @@ fn folder_of_no_or_two_formats_is_rejected() {
     let read = || formats::read(&Request::new(&set)).unwrap_err().to_string();
     assert!(read().contains("set: is not a folder"), "{}", read());
     picture(&set, "images/a.jpg");
-    assert!(read().contains("set: holds no annotations that are known: coco ("), "{}", read());
+    assert!(read().contains("set: holds no annotations in a known format: coco ("), "{}", read());
     symlink("gone", set.join("a.xml")).unwrap();
     assert!(read().contains("a.xml"), "{}", read());
     put(&set, "masks/a/ant_1.png", values(9, 0));

@@ -1,4 +1,4 @@
-//! Annotation folders that are read, and the messages about them.
+//! Annotation folders with unusual contents that can be read, and the messages about them.
 
 use std::os::unix::fs::symlink;
 

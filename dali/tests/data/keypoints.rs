@@ -1,4 +1,4 @@
-//! Keypoints: from the file to the store, joined stores, and errors in either.
+//! Keypoints: from the file to the store, in joined stores, and errors in both.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,8 @@ use crate::fixture::{Alter, Fixture, altered, annotation, assert_fails, assert_s
 use crate::formats_mistakes::{put, store};
 use crate::store::{open_error, refresh, reseal, rewrite};
 
-/// Image 7 with an object with three keypoints, one without a list, and a crowd with one.
+/// Image 7 with an object with three keypoints, an object without a list of keypoints, and a crowd
+/// with a list.
 fn unprepared() -> Fixture {
     let mut fixture = Fixture::new();
     for category in fixture.json["categories"].as_array_mut().unwrap() {
@@ -39,7 +40,7 @@ fn prep_stores_keypoints() {
     let fixture = unprepared();
     let (report, store) = fixture.made();
     assert_eq!((report.num_keypoints, report.num_with_keypoints), (3, 1), "{report}");
-    let line = "\n  keypoints    3 for each object; 1 objects have some\n";
+    let line = "\n  keypoints    3 for each object; 1 objects have labels\n";
     assert!(report.to_string().contains(line), "{report}");
     assert!(report.findings.keys().all(|finding| *finding == Finding::Copy), "{report}");
     store.verify_all().unwrap();
@@ -62,7 +63,7 @@ fn store_without_keypoints_is_unchanged() {
     assert!(!header.contains("keypoints"), "{header}");
     assert!(!plain.stored("keypoints.bin").exists());
     assert!(plain.store().object(0).keypoints.is_empty());
-    // Only names, and lists without names, are not keypoints either.
+    // A store has no keypoints if the file has names without lists, or lists without names.
     let cases: [Alter; 4] = [
         |file| file["annotations"].as_array_mut().unwrap().truncate(0),
         |file| file["annotations"][0]["keypoints"] = json!([]),
@@ -117,7 +118,7 @@ fn categories_with_differing_keypoints_store_none() {
     let cases: [(Alter, &str); 2] = [
         (
             |categories| categories[0]["keypoints"][2] = "tail".into(),
-            "the categories \"ant\" and \"zebra\" name different ones",
+            "the categories \"ant\" and \"zebra\" have different keypoints",
         ),
         (
             |categories| {
@@ -125,7 +126,7 @@ fn categories_with_differing_keypoints_store_none() {
                     category["keypoints"] = vec!["a"; MAX_KEYPOINTS + 1].into();
                 }
             },
-            "the category \"ant\" names 1025, and a store has at most 1024",
+            "the category \"ant\" has 1025, but a store has at most 1024",
         ),
     ];
     for (alter, words) in cases {
@@ -137,14 +138,14 @@ fn categories_with_differing_keypoints_store_none() {
         assert_eq!(store.header().keypoints, None);
         assert!(store.header().doubts.iter().any(|doubt| doubt.starts_with(&words)));
     }
-    // A category without keypoints uses the others'.
+    // Objects of a category without keypoint names use the names of the other categories.
     let mut fixture = unprepared();
     fixture.json["categories"][0]["keypoints"] = json!([]);
     let (_, store) = fixture.made();
     assert_eq!(store.header().keypoints.as_ref().unwrap().names[2], "right_ear");
 }
 
-/// With valid checksums: a value, a length, a count, names.
+/// Changes a value, a length, a count and the names, with valid checksums.
 #[test]
 fn verify_detects_changed_keypoints() {
     let altered = |alter: &dyn Fn(&mut Vec<u8>), said: &str| {
@@ -156,9 +157,9 @@ fn verify_detects_changed_keypoints() {
     let set = |at: usize, value: f32, said: &str| {
         altered(&|bytes| bytes[4 * at..][..4].copy_from_slice(&value.to_le_bytes()), said);
     };
-    set(0, f32::NAN, "annotation 100: a keypoint is not a position");
-    set(1, f32::INFINITY, "annotation 100: a keypoint is not a position");
-    set(2, 1.5, "annotation 100: a keypoint is not a position");
+    set(0, f32::NAN, "annotation 100: a keypoint has no finite position");
+    set(1, f32::INFINITY, "annotation 100: a keypoint has no finite position");
+    set(2, 1.5, "annotation 100: a keypoint has no finite position");
     set(11, 1.0, "its count of objects with keypoints");
     altered(&|bytes| bytes.truncate(96), "3 keypoints for each object");
     let cases: [(Alter, &str); 5] = [
@@ -240,7 +241,7 @@ fn reordered_keypoints_are_matched_by_name() {
     assert_eq!(all.contents().keypoints.as_ref().unwrap().skeleton, [[2, 1]]);
 }
 
-/// A store of an older version has a different key only if the file has keypoints.
+/// The source key differs from that of older versions only if the file has keypoints.
 #[test]
 fn file_without_keypoints_keeps_its_source_key() {
     let key = |fixture: &Fixture| {
@@ -263,7 +264,7 @@ fn file_without_keypoints_keeps_its_source_key() {
     assert_eq!(named.store().header().source, Some(key(&named)));
 }
 
-/// A data set of another format has the same key as before keypoints were added.
+/// The key of a data set in a different format is computed as in versions without keypoints.
 #[test]
 fn data_set_without_keypoints_prints_unchanged_summary() {
     let object: coco::Annotation =
@@ -296,13 +297,13 @@ fn person_only_folder_is_read() {
     assert!(source.annotations.ends_with("person_keypoints_val2017.json"), "{source:?}");
     assert!(source.images.ends_with("val2017/"), "{source:?}");
     assert_eq!(store(source, &fixture.store_path()).unwrap().num_with_keypoints, 1);
-    // The instances file has all classes.
+    // COCO's instances file has the categories of all classes.
     write("instances_val2017.json", &text);
     let source = formats::read(&Request::new(&folder)).unwrap();
     assert!(source.annotations.ends_with("instances_val2017.json"), "{source:?}");
 }
 
-/// detectron2 adds 0.5 to each coordinate when it reads a file; the store keeps the file's values.
+/// detectron2 adds 0.5 to each coordinate of a file; the store has the unchanged values.
 #[test]
 fn keypoints_match_detectron2_reader() {
     let path = "golden/d2_load_coco_json.json";

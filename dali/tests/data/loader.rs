@@ -1,4 +1,4 @@
-//! Slots: their contents, no leftovers of earlier batches, and prefetching.
+//! Slots: their contents, no data of earlier batches, and prefetching.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn prepared() -> Stores {
     fixture.add_annotation(altered(102, json!({"segmentation": rings})));
     fixture.add_annotation(altered(103, json!({"segmentation": runs, "bbox": bbox})));
     fixture.add_annotation(annotation(104, (1 << 33) + 5, 90));
-    // The mappings outlive the files.
+    // The files may be removed, as the store keeps them mapped.
     fixture.made().1.into()
 }
 
@@ -33,7 +33,7 @@ fn array(name: &str, element: Element, extents: &[usize]) -> Array {
     Array { name, element, per_image: true, extents, clear: Clear::Zeros }
 }
 
-/// The arrays that `fill_slot` fills, large enough for any image within these capacities.
+/// The arrays that `fill_slot` fills, large enough for images with these capacities.
 fn arrays(c: Capacities) -> Vec<Array> {
     use Element::{F32, I32, U8};
     vec![
@@ -58,7 +58,7 @@ fn slots(layout: &Arc<SlotLayout>, count: usize) -> Vec<Slot> {
     (0..count).map(|_| Slot::plain(layout.clone())).collect()
 }
 
-/// Fills nothing in addition to `fill_slot`.
+/// A filler that fills no additional arrays.
 fn nothing(_: &Stores, _: usize, _: &mut ImageRows<'_>) -> Result<(), DaliError> {
     Ok(())
 }
@@ -123,7 +123,7 @@ fn slot_keeps_nothing_of_earlier_batch() {
     }
 }
 
-/// A further array: a row of the layout, and the line that fills it.
+/// An additional array needs only an entry in the layout and a line in the filler.
 #[test]
 fn custom_array_is_filled_by_caller() {
     let store = Arc::new(prepared());

@@ -1,4 +1,5 @@
-//! One process creates a folder at a time, leftovers of killed ones, and foreign files are kept.
+//! Only one process creates a folder at a time, files of killed processes are removed, and foreign
+//! files are kept.
 
 use std::fs;
 
@@ -62,7 +63,7 @@ fn lock_from_another_host_stays_valid_until_deleted() {
     fs::remove_file(&path).unwrap();
     let lock = Lock::take(&path).unwrap();
 
-    // A process of another host replaces the file.
+    // Replaces the lock file, as a process on a different host would.
     fs::remove_file(&path).unwrap();
     fs::write(&path, far).unwrap();
     assert_fails(lock.check(), &["process 17", "host far"]);
@@ -91,15 +92,16 @@ fn stale_local_lock_is_taken_over_after_restart() {
 fn leftovers_of_killed_prep_are_removed_or_restored() {
     let fixture = Fixture::prepared();
     let beside = |name: &str| fixture.dir.path().join(name);
-    // Killed while writing, and between moving the old store aside and the new one in.
+    // Folders of processes that were killed while writing, and between the two renames that replace
+    // a store.
     fs::create_dir(beside(".store.onegraph-tmp-AbCdEf012345")).unwrap();
     fs::write(beside(".store.onegraph-tmp-AbCdEf012345").join("images.bin"), "half").unwrap();
     fs::rename(fixture.store_path(), beside(".store.onegraph-old-AbCdEf012345")).unwrap();
-    // Neither has a temporary name of this store.
+    // Folders without a temporary name of this store.
     fs::create_dir(beside("store.old-202611221200")).unwrap();
     fs::create_dir(beside(".store2.onegraph-tmp-AbCdEf012345")).unwrap();
     fs::write(beside("store.lock"), "of a package manager").unwrap();
-    // A lock whose process is gone.
+    // A lock whose process has ended.
     fs::write(lock_file(&fixture), "").unwrap();
     assert_fails(fixture.run_with(|_| ()), &["exists already, made from the same sources"]);
     assert_eq!(fixture.store().len(), 1);
@@ -146,14 +148,14 @@ fn foreign_file_in_store_is_reported_and_kept() {
     let notes = fixture.stored("notes.txt");
     fs::write(&notes, "dear").unwrap();
     let again = || fixture.prep_with(|options| options.overwrite = true);
-    assert_fails(again(), &["store", "notes.txt", "leaves it alone"]);
+    assert_fails(again(), &["store", "notes.txt", "not overwritten"]);
     assert_eq!(fs::read(&notes).unwrap(), b"dear");
     fs::remove_file(&notes).unwrap();
 
-    // A folder with the same names, but of another program.
+    // A folder of a different program with the same file names.
     let header = fixture.stored("header.json");
     fs::remove_file(&header).unwrap();
     fs::write(&header, r#"{"title": "thesis"}"#).unwrap();
-    assert_fails(again(), &["leaves it alone"]);
+    assert_fails(again(), &["not overwritten"]);
     assert!(header.exists());
 }

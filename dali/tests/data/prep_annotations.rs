@@ -1,4 +1,4 @@
-//! Prep on each kind of annotation, valid and invalid.
+//! Prep with each kind of valid and invalid annotation.
 
 use dali::prep::{DropReason, Finding, Masks};
 use dali::store::{Capacities, Segmentation};
@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use crate::fixture::{Fixture, altered, annotation, assert_fails, assert_says};
 
-/// The runs of the 4x4 square at (2, 1) in a 20x10 image, down the columns.
+/// The runs of the 4x4 square at (2, 1) in a 20x10 image, in column order.
 const SQUARE_RUNS: [u32; 9] = [21, 4, 6, 4, 6, 4, 6, 4, 145];
-/// The same, as pycocotools compresses it.
+/// These runs in the compressed form of pycocotools.
 const SQUARE_TEXT: &str = "e04600000[4";
 
 fn runs(id: u64, crowd: u8, size: [u32; 2], counts: Value) -> Value {
@@ -36,7 +36,7 @@ fn every_mask_encoding_is_stored() {
 
     assert_eq!(store.image(0).objects, 0..6);
     let object = |obj| store.object(obj);
-    assert_eq!((object(0).annotation_id, object(0).label), (100, 2)); // zebra, of ids 3 and 90
+    assert_eq!((object(0).annotation_id, object(0).label), (100, 2)); // zebra, the second id
     assert_eq!((object(1).annotation_id, object(1).label), (101, 1));
     assert_eq!((object(0).area, object(0).bbox_xywh), (16.0, [2.0, 1.0, 4.0, 4.0]));
     let expected: Vec<&[f32]> =
@@ -68,7 +68,7 @@ fn invalid_annotations_are_dropped_and_counted_by_reason() {
         runs(12, 0, [10, 20], json!([200])),
         altered(13, json!({"segmentation": [[30.0, 1.0, 36.0, 1.0, 36.0, 5.0]]})),
         runs(14, 0, [10, 20], json!("not runs \u{7f}")),
-        // An edge of 10^30 pixels would be traversed point by point.
+        // Rasterizing an edge of 10^30 pixels would not end.
         altered(15, json!({"segmentation": [[2.0, 1.0, 1e30, 1.0, 6.0, 5.0]]})),
     ]);
     let report = fixture.prep().unwrap();
@@ -91,7 +91,7 @@ fn invalid_annotations_are_dropped_and_counted_by_reason() {
     assert_says(&report.to_string(), &["dropped      15", "category id not in the file: 1 (id 2)"]);
 }
 
-/// Each is a typical mistake of exporters; no box of COCO itself is reported (`coco_open.rs`).
+/// Each case is a typical mistake of exporters; no box in COCO is reported (`coco_open.rs`).
 #[test]
 fn box_that_does_not_match_mask_is_reported() {
     let ring = json!([[12.0, 2.0, 18.0, 2.0, 18.0, 5.0, 12.0, 5.0]]);
@@ -116,10 +116,11 @@ fn box_that_does_not_match_mask_is_reported() {
         let report = fixture.prep().unwrap().to_string();
         let told = "boxes that do not fit their mask: 1 of 2 (id 101); a box is [x, y, width";
         // A box that is partly or entirely outside the image is reported, too.
-        let is_dropped = report.contains("box without extent inside the image: 1 (id 101)");
+        let is_dropped = report.contains("box without area inside the image: 1 (id 101)");
         assert!(report.contains(told) || is_dropped, "{name}: {report}");
     }
-    // A mask that extends past the image, as does its box; and a box with integer coordinates.
+    // Boxes that are accepted: mask and box extend past the image, or the box has integer
+    // coordinates.
     let ring = json!([[15.0, 5.0, 25.0, 5.0, 25.0, 15.0, 15.0, 15.0]]);
     for bbox in [[15.0, 5.0, 10.0, 10.0], [15.0, 5.0, 5.0, 5.0]] {
         let fields = json!({"bbox": bbox, "segmentation": ring, "area": 25.0});
@@ -129,7 +130,7 @@ fn box_that_does_not_match_mask_is_reported() {
     }
 }
 
-/// Fields of an object of 4x4 pixels at (2, 1), the resulting finding, and its stored box.
+/// Fields of an object of 4x4 pixels at (2, 1), the resulting finding, and the stored box.
 #[test]
 fn changed_and_doubtful_values_are_reported() {
     use Finding::{ClippedBox, Copy, FarArea, MadeBox, RemovedRings};
@@ -152,7 +153,7 @@ fn changed_and_doubtful_values_are_reported() {
         let fixture = Fixture::of([altered(101, fields.clone())]);
         let (report, store) = fixture.made();
         let mut findings = report.findings;
-        // The boxes of the first two do not match the mask.
+        // In the first two cases the box does not match the mask either.
         let is_unfit = findings.remove(&Finding::UnfitBox).is_some();
         assert_eq!(is_unfit, bbox != own, "{fields}");
         let found: Vec<_> =
@@ -184,7 +185,7 @@ fn annotation_error_names_the_entry() {
     let image = json!({"id": 7, "height": 10, "width": 20,
         "coco_url": "http://images.cocodataset.org/train2017/000000391895.jpg"});
     let first = Fixture::new().json["images"][0].clone();
-    // A path in the file, the value to insert, and parts of the message.
+    // A path in the JSON file, the value to insert, and parts of the message.
     let cases: [(&str, Value, &[&str]); 13] = [
         (
             "/annotations/0/image_id",
@@ -235,11 +236,11 @@ fn truncated_json_is_reported() {
     let yaml = fixture.run_with(|_| ());
     assert_fails(yaml, &["annotations.json", "not COCO JSON", "YOLO, VOC"]);
     let folder = fixture.run_with(|options| options.annotations = fixture.images());
-    assert_fails(folder, &["images: is a folder; give the file of annotations. YOLO"]);
+    assert_fails(folder, &["images: is a folder; give the annotation file. YOLO"]);
 }
 
-/// With `--boxes` only the box matters: an outline that is empty or broken is omitted, and a
-/// rotated rectangle without an outline gets its bounding box.
+/// With `--boxes` an empty or broken outline is omitted, and a rotated rectangle without an outline
+/// is stored as its bounding box.
 #[test]
 fn boxes_option_keeps_and_rotates_boxes_without_outline() {
     let good = annotation(1, 7, 3)["segmentation"].clone();
@@ -276,8 +277,7 @@ fn crowd_only_data_is_reported() {
     }
 }
 
-/// A category without objects that groups all others is omitted, such as Roboflow's for the
-/// project.
+/// A root category without objects is omitted, such as the project's name in Roboflow's files.
 #[test]
 fn root_category_is_dropped_only_if_unused() {
     for (list, want) in [

@@ -1,4 +1,4 @@
-//! Prep on each kind of image file, valid and invalid.
+//! Prep with each kind of valid and invalid image file.
 
 use dali::prep::{EmptyImages, Exif};
 use dali::{PixelEncoding, Store};
@@ -13,7 +13,7 @@ fn rgb(store: &Store, idx: usize) -> Vec<u8> {
     out
 }
 
-/// A data set with one file, 20 x 10.
+/// A data set with one image file of 20x10 pixels.
 fn with_file(bytes: &[u8]) -> Fixture {
     let fixture = Fixture::new();
     fixture.write("a.jpg", bytes);
@@ -36,7 +36,7 @@ fn jpeg_with_exif(exif: &[u8]) -> Vec<u8> {
     jpeg_by(|encoder| encoder.add_app_segment(1, [b"Exif\0\0", exif].concat()).unwrap())
 }
 
-/// The gradient, from an encoder configured by `set_up`.
+/// A JPEG of the gradient, from an encoder configured by `set_up`.
 fn jpeg_by(set_up: impl Fn(&mut Encoder<&mut Vec<u8>>)) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut encoder = Encoder::new(&mut bytes, 95);
@@ -49,7 +49,7 @@ fn coloured() -> DynamicImage {
     DynamicImage::ImageRgb8(RgbImage::from_raw(20, 10, gradient(20, 10)).unwrap())
 }
 
-/// Asserts that the pixels are the gradient, up to JPEG's loss.
+/// Asserts that the pixels are close to the gradient; JPEG is lossy.
 fn assert_is_near_the_gradient(pixels: &[u8]) {
     for (got, expected) in pixels.iter().zip(gradient(20, 10)) {
         assert!(got.abs_diff(expected) <= 8, "{got} {expected}");
@@ -62,7 +62,7 @@ fn png_with_exif(exif: &[u8], is_before: bool) -> Vec<u8> {
     let data = [b"eXIf", exif].concat();
     let length = (exif.len() as u32).to_be_bytes();
     let chunk = [&length, data.as_slice(), &crc32fast::hash(&data).to_be_bytes()].concat();
-    // After signature and header, or before the end.
+    // The position after the signature and header, or before the last chunk.
     let at = if is_before { 33 } else { bytes.len() - 12 };
     bytes.splice(at..at, chunk);
     bytes
@@ -130,10 +130,10 @@ fn bmp_tiff_and_webp_are_stored_and_odd_colour_types_reported() {
     let grey = encoded(coloured().into_luma8().into(), ImageFormat::Tiff);
     with_file(&grey).prep().unwrap();
     let deep = encoded(coloured().into_rgb16().into(), ImageFormat::Tiff);
-    with_file(&deep).assert_refused(&["holds 16 bits or more a channel", "convert it"]);
+    with_file(&deep).assert_refused(&["has 16 or more bits per channel", "convert it"]);
     // The photometric interpretation tag, one short value: grey here, 3 is a palette, 5 CMYK.
     let tag = grey.windows(8).position(|entry| entry == [6, 1, 3, 0, 1, 0, 0, 0]).unwrap();
-    for (colours, says) in [(3, "a.jpg): holds other colours"), (5, "a.jpg): holds")] {
+    for (colours, says) in [(3, "a.jpg): has an unsupported"), (5, "a.jpg): has")] {
         let mut other = grey.clone();
         other[tag + 8] = colours;
         with_file(&other).assert_refused(&[says, "convert it"]);
@@ -177,12 +177,12 @@ fn corrupt_image_is_reported_without_panic() {
     with_file(b"").assert_refused(&["neither JPEG nor PNG"]);
     let whole = png(coloured());
     with_file(&whole[..whole.len() / 2]).assert_refused(&["does not decode"]);
-    // A frame with chroma sampled more finely than luma.
+    // A frame header with chroma sampled more finely than luma.
     let mut finer = jpeg(&gradient(20, 10), 20, 10, ColorType::Rgb);
     let frame = finer.windows(2).position(|marker| marker == [0xFF, 0xC0]).unwrap();
     finer[frame + 14] = 0x44;
     with_file(&finer).assert_refused(&["unusual sampling", "[4, 4]"]);
-    // A damaged byte anywhere gives an error or some picture.
+    // A damaged byte at any position must give an error or a picture, but no panic.
     let whole = jpeg(&gradient(20, 10), 20, 10, ColorType::Rgb);
     let mut out = vec![0; 600];
     for at in 2..whole.len() {
@@ -200,7 +200,7 @@ fn corrupt_image_is_reported_without_panic() {
 fn missing_file_and_wrong_size_report_file_and_annotation() {
     let fixture = Fixture::new();
     std::fs::remove_file(fixture.images().join("a.jpg")).unwrap();
-    // `train` also builds stores, but has no such option.
+    // The message names `prep`, since `train` builds stores too, but without this option.
     fixture.assert_refused(&["image 7", "a.jpg", "folder of images", "prep --skip-bad-images"]);
 
     std::os::unix::fs::symlink("nowhere.jpg", fixture.images().join("a.jpg")).unwrap();
@@ -211,7 +211,7 @@ fn missing_file_and_wrong_size_report_file_and_annotation() {
     fixture.assert_refused(&["image 7", "20x10", "24x12", "a.jpg"]);
 }
 
-/// Two entries for one file are usually a mistake, but some sets annotate a picture twice.
+/// Two entries for one file are usually a mistake, but some data sets annotate a picture twice.
 #[test]
 fn entries_sharing_a_file_are_reported() {
     let mut fixture = Fixture::new();
@@ -250,7 +250,7 @@ fn exif_rotation_is_reported_and_applied_only_if_asked() {
         assert_eq!(report.exif_rotated.count, 0);
         let store = fixture.store();
         assert_eq!((store.header().num_turned, store.header().num_unturned), (1, 0));
-        // Also for a store of an older version, which does not record the rotation.
+        // Tests a current store, and one of an older version, which does not record the rotation.
         for has_counts in [true, false] {
             crate::store::reseal(&fixture, |header| {
                 header["num_turned"] = u8::from(has_counts).into();
@@ -307,8 +307,8 @@ fn empty_images_are_kept_or_dropped_and_order_is_by_id() {
     assert_eq!(fixture.store().image(0).image_id, 7);
 }
 
-/// Windows separators, another case and another Unicode form match the file if it is the only
-/// candidate; the store has the name of the file.
+/// A name with Windows separators, different case or a different Unicode form matches a file if
+/// there is only one candidate; the store has the file's name.
 #[test]
 fn file_is_found_by_equivalent_name() {
     let (one, two) = ("caf\u{e9}.jpg", "cafe\u{301}.jpg");
@@ -339,10 +339,10 @@ fn file_is_found_by_equivalent_name() {
             Err(words) => fixture.assert_refused(&[words]),
         }
     }
-    // Two names that match one file: one of the two is missing.
+    // Two names that match one file: the other file is missing.
     let mut fixture = Fixture::new();
     fixture.add_image(3, "A.jpg", 20, 10);
-    fixture.assert_refused(&["image 3", "a file that another file_name means"]);
+    fixture.assert_refused(&["image 3", "a file that matches several file_name"]);
 }
 
 /// 16-bit values that use only the low bits lose levels; 8-bit values lose none.

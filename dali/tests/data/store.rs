@@ -1,4 +1,4 @@
-//! A store is complete or rejected; it only replaces stores, and only on request.
+//! A store is complete or rejected. It only replaces other stores, and only on request.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::fixture::{Alter, Fixture, altered, assert_fails, assert_says, jpeg, objects};
 use crate::keypoints;
 
-/// Replaces a file of the store; its own are read-only.
+/// Changes a file of the store by replacing it, since the files are read-only.
 pub(crate) fn rewrite(path: &Path, alter: impl Fn(&mut Vec<u8>)) {
     let mut bytes = std::fs::read(path).unwrap();
     alter(&mut bytes);
@@ -55,7 +55,7 @@ fn verify_detects_changed_byte_in_any_file() {
         rewrite(&fixture.stored(name), |bytes| bytes[3] ^= 0x10);
         let faults = &[name, "checksum", "onegraph prep"];
         assert_says(&open_error(&fixture), faults);
-        // Opening only the index does not read the objects.
+        // Opening only the index must not read the objects.
         match index.contains(name) {
             true => assert_fails(Store::open_index(&fixture.store_path()), faults),
             false => {
@@ -66,13 +66,14 @@ fn verify_detects_changed_byte_in_any_file() {
     }
     let fixture = Fixture::prepared();
     rewrite(&fixture.stored("pixels.bin"), |bytes| bytes[30] ^= 0x10);
-    // Pixels are too large to be read at each start; they are checked whenever they are read.
+    // Pixels are too large to be checked when a store is opened; each image is checked when it is
+    // read.
     let faults = ["image 7 (a.jpg)", "checksum", "onegraph prep"];
     assert_fails(fixture.store().verify_all(), &faults);
     assert_fails(fixture.store().decode_rgb(0, &mut vec![]), &faults);
 }
 
-/// Every bit of every byte, one at a time: a decoder would detect few of them.
+/// Flips every 37th bit, one at a time: a decoder would detect few of these errors.
 #[test]
 fn verify_detects_every_changed_pixel_bit() {
     let fixture = Fixture::prepared();
@@ -170,7 +171,7 @@ fn store_truncated_while_open_prints_one_line_error() {
     assert_fails(store.decode_rgb(0, &mut vec![]), &["pixels.bin", "cut from", "to 9 bytes"]);
 }
 
-/// Runs itself as a child process, since the end of the process is tested.
+/// The test runs itself as a child process, as the signal ends the process.
 #[test]
 fn bus_error_prints_one_line_error_and_exit_code() {
     const NAME: &str = "store::bus_error_prints_one_line_error_and_exit_code";
@@ -241,7 +242,7 @@ fn wrong_header_is_rejected() {
     }
 }
 
-/// One edit or one flipped bit at a time: a header that can still be read is unchanged.
+/// Changes one value or flips one bit at a time: a header that can still be read must be unchanged.
 #[test]
 fn modified_header_is_rejected() {
     let edits: [Alter; 6] = [
@@ -271,7 +272,7 @@ fn modified_header_is_rejected() {
     }
 }
 
-/// With valid checksums, so that only the check of the records can find them.
+/// The checksums are valid, so that only the check of the records can detect the error.
 #[test]
 fn out_of_range_index_is_rejected() {
     let cases: [(&str, usize, &str); 7] = [
@@ -299,7 +300,7 @@ fn object_extent_is_read_from_index_or_computed() {
         fixture.json["annotations"][0]["bbox"] = json!([3.0, 2.0, 9.0, side]);
         fixture.prep_again();
         assert_eq!(index(&fixture).unwrap(), has_extent, "{side}");
-        // As an older version wrote it.
+        // The value that older versions wrote.
         rewrite(&fixture.stored("images.bin"), |bytes| bytes[58] = 0);
         refresh(&fixture, "images.bin");
         assert_eq!(fixture.store().has_extent(0).unwrap(), has_extent, "{side}");
@@ -307,7 +308,7 @@ fn object_extent_is_read_from_index_or_computed() {
     }
 }
 
-/// Only those that an annotation has; an object without the list has NaNs.
+/// The store has only the columns that an annotation has; an object without the list has NaNs.
 #[test]
 fn column_is_stored_for_objects_that_have_it() {
     let fixture = Fixture::of([altered(900, json!({"tips": [1.5, -2.0]}))]);
@@ -332,7 +333,7 @@ fn column_is_stored_for_objects_that_have_it() {
     assert!(fixture.store().header().columns.is_empty() && !fixture.stored("columns.bin").exists());
 }
 
-/// A store of ours may be replaced, regardless of what is lost or broken in it.
+/// A store may be replaced whichever of its files are missing or broken.
 #[test]
 fn damaged_store_can_be_overwritten() {
     let replace = |store: &Path, from: &str, to: &str| {
@@ -380,7 +381,7 @@ fn overwrite_replaces_only_stores_and_only_if_asked() {
         options.out = other.clone();
         options.overwrite = true;
     });
-    assert_fails(replacing, &["thesis", "leaves it alone"]);
+    assert_fails(replacing, &["thesis", "not overwritten"]);
     assert_eq!(std::fs::read(other.join("chapter1")).unwrap(), b"dear");
 
     let left = std::fs::read_dir(fixture.dir.path()).unwrap();

@@ -14,7 +14,8 @@ fn ours() -> Fixture {
     fixture
 }
 
-/// Image 7 with another size, a zebra, a bee and an object without a mask; zebra has the ant's id.
+/// Image 7 with a different size, a zebra, a bee and an object without a mask; `zebra` has the id
+/// of `ant` in the other store.
 fn theirs() -> Fixture {
     let mut fixture = Fixture::new();
     fixture.json["categories"] =
@@ -28,7 +29,7 @@ fn theirs() -> Fixture {
 }
 
 fn both(classes: &Classes) -> Stores {
-    // The mappings outlive the files.
+    // The files may be removed, as the stores keep them mapped.
     Stores::new([ours(), theirs()].map(|fixture| fixture.store()).into(), classes).unwrap()
 }
 
@@ -45,7 +46,7 @@ fn stores_are_joined_by_class_name() {
     let stores = both(&Classes::default());
     let of = &stores.contents().categories;
     let named: Vec<_> = of.iter().map(|c| (c.name.as_str(), c.coco_id, c.label)).collect();
-    // The bee's id is used by the first store's zebra.
+    // `bee` gets a new id, as `zebra` in the first store has its id.
     assert_eq!(named, [("ant", 3, 1), ("zebra", 90, 2), ("cow", 4, 3), ("bee", 1, 4)]);
     assert_eq!([0, 1, 2].map(|i| stores.image(i).image_id), [7, 9, SECOND + 7]);
     assert_eq!([0, 1, 2].map(|i| stores.stable_id(i)), [7, 9, 7]);
@@ -100,7 +101,7 @@ fn single_store_is_unchanged_by_joining() {
     assert_fails(Stores::new(twice, &Classes::default()), &[&(SECOND + 1).to_string(), "10^15"]);
 }
 
-/// Ids and names are looked up in maps: a linear search took minutes.
+/// Ids and names must be looked up in maps: with a linear search this took minutes.
 #[test]
 fn joining_many_categories_takes_linear_time() {
     const MANY: u64 = 200_000;
@@ -111,7 +112,7 @@ fn joining_many_categories_takes_linear_time() {
         fixture.prep().unwrap();
         fixture.store()
     });
-    // All ids occur twice, so those of the second store are the next free ones.
+    // Every id occurs twice, so the categories of the second store get the next free ids.
     let names = (1..=MANY).flat_map(|id| [format!("a{id}"), format!("b{id}")]).collect();
     let stores = Stores::new(vec![a, b], &Classes { names, as_one: false }).unwrap();
     let last = stores.contents().categories.last().unwrap();

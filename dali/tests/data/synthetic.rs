@@ -1,4 +1,4 @@
-//! The synthetic set: its statistics, that it is reproducible, and that its files agree.
+//! The synthetic data set: its statistics, its reproducibility, and the consistency of its files.
 
 use std::collections::HashMap;
 
@@ -10,8 +10,8 @@ use tempfile::TempDir;
 
 use crate::fixture::{assert_fails, assert_says, objects, rle_of};
 
-/// CRC-32 of the records and values of the masks of two images of seed 8, before keypoints were
-/// added. The pixels did not change either, but a sine in them may round differently elsewhere.
+/// CRC-32 of the mask records and values of two images of seed 8, from a version without keypoints.
+/// Pixels are not compared: they contain a sine, which other machines may round differently.
 const OLDER_MASKS: [u32; 4] = [0xA805_3F93, 0x6B06_6CE1, 0x949D_5123, 0x205F_2153];
 
 fn generated(count: usize, seed: u64) -> (TempDir, SyntheticOptions) {
@@ -42,7 +42,7 @@ fn synthetic_set_of_200_images_matches_statistics() {
         assert!(annotation.area.unwrap() >= 40.0);
         let bbox = annotation.bbox.as_ref().unwrap();
         match annotation.segmentation.as_ref().unwrap() {
-            // An outline is only given if nothing of the object is hidden.
+            // Only objects that are completely visible have an outline.
             Segmentation::Polygons(_) => {
                 least = least.min(bbox[2]);
                 most = most.max(bbox[2]);
@@ -65,8 +65,8 @@ fn synthetic_set_of_200_images_matches_statistics() {
     assert!(least < 20.0 && most >= 60.0, "{least} {most}");
 }
 
-/// The colour must not reveal the class: the mean colour of each class is the overall mean, within
-/// four standard errors of a uniform colour.
+/// The colour must be independent of the class: the mean colour of each class equals the overall
+/// mean, within four standard errors of a uniform colour.
 #[test]
 fn colour_is_independent_of_class_and_background_is_noisy() {
     let (_dir, options) = generated(200, 2);
@@ -90,7 +90,7 @@ fn colour_is_independent_of_class_and_background_is_noisy() {
                 *sum += f64::from(value);
             }
         }
-        // A row of pixels along the edge, where objects are rare: neighbours differ only by the
+        // In a row of pixels at the edge, where objects are rare, neighbours differ only by the
         // noise.
         let steps: Vec<f64> =
             (1..128).map(|x| f64::from(rgb[x * 3]) - f64::from(rgb[x * 3 - 3])).collect();
@@ -161,13 +161,14 @@ fn synthetic_prep_replaces_only_its_own_sets_if_asked() {
     options.out = dir.path().join("photos");
     std::fs::create_dir_all(options.out.join("images")).unwrap();
     let error = generate(&options, &mut |_| ()).unwrap_err().to_string();
-    assert_says(&error, &["photos", "leaves it alone"]);
+    assert_says(&error, &["photos", "not overwritten"]);
     assert!(options.out.join("images").is_dir());
     options.count = 0;
     assert_fails(generate(&options, &mut |_| ()), &["--count"]);
 }
 
-/// The visible keypoints of an object are on it, and a polygon hides none.
+/// The visible keypoints of an object are within two pixels of its mask, and an object with a
+/// polygon has no hidden keypoints.
 #[test]
 fn synthetic_keypoints_are_on_their_objects() {
     let (_dir, options) = generated(60, 7);

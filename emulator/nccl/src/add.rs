@@ -1,6 +1,6 @@
-//! Sums the ranks' contributions, in rank order.
+//! Adds the ranks' contributions to an all-reduce, in rank order.
 //!
-//! Halves are summed in fp32 and rounded once. NCCL itself rounds at each hop of a ring.
+//! fp16 values are summed in fp32 and rounded once. NCCL itself rounds at each hop of a ring.
 
 use std::ffi::c_int;
 
@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(sum, floats(0.0));
         add(Type::Float, &[&big, &less, &one], &mut sum);
         assert_eq!(sum, one);
-        // 2048 + 1 is not an exact half: rounded each time, the sum would stay 2048.
+        // 2048 + 1 is not an fp16 value: if each addition rounded, the sum would stay 2048.
         let halves = |v: f32| f16::from_f32(v).to_le_bytes().repeat(BLOCK + 3);
         let (big, one) = (halves(2048.0), halves(1.0));
         add(Type::Half, &[&big, &one, &one], &mut sum);

@@ -17,11 +17,11 @@ use crate::report::{
     misuse, report, set_last,
 };
 
-/// A communicator's handle: a number that is never reused.
+/// A communicator handle: a number that is never reused.
 pub type Raw = *mut c_void;
 
 const VERSION: c_int = 22907;
-/// The first version that connects at the first all-reduce.
+/// The first NCCL version that connects at the first all-reduce instead of in `ncclCommInitRank`.
 const FIRST_LATE: c_int = 22200;
 const FIRST_HANDLE: usize = 0x4e43_434c_0000;
 /// `CUDA_ERROR_UNKNOWN`.
@@ -30,7 +30,8 @@ const UNKNOWN: i32 = 999;
 type Groups = BTreeMap<usize, Option<Arc<Group>>>;
 /// Communicators by handle; `None` for aborted ones.
 static GROUPS: Mutex<Groups> = Mutex::new(BTreeMap::new());
-/// All-reduces that the driver may execute, by the number passed as their data.
+/// All-reduces that the driver may still execute. The key is the number passed to the driver as the
+/// operation's data.
 static SUMS: Mutex<BTreeMap<usize, (Arc<Group>, Sum)>> = Mutex::new(BTreeMap::new());
 
 /// Writes the version.
@@ -41,12 +42,12 @@ static SUMS: Mutex<BTreeMap<usize, (Arc<Group>, Sum)>> = Mutex::new(BTreeMap::ne
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclGetVersion(version: *mut c_int) -> c_int {
     finish("ncclGetVersion", None, || {
-        // SAFETY: the caller guarantees it.
+        // SAFETY: guaranteed by the caller.
         unsafe { write(version, self::version()) }
     })
 }
 
-/// Writes an identifier, and opens its rendezvous.
+/// Writes an identifier, and opens the rendezvous for it.
 ///
 /// # Safety
 /// `id` must be null or valid for a write.
@@ -55,12 +56,12 @@ pub unsafe extern "C" fn ncclGetVersion(version: *mut c_int) -> c_int {
 pub unsafe extern "C" fn ncclGetUniqueId(id: *mut UniqueId) -> c_int {
     finish("ncclGetUniqueId", None, || {
         let opened = rendezvous::open()?;
-        // SAFETY: the caller guarantees it.
+        // SAFETY: guaranteed by the caller.
         unsafe { write(id, opened) }
     })
 }
 
-/// Waits for all ranks, and writes a handle.
+/// Waits until all ranks have joined, and writes a communicator handle.
 ///
 /// # Safety
 /// `raw` must be null or valid for a write.
@@ -73,7 +74,7 @@ pub unsafe extern "C" fn ncclCommInitRank(
     rank: c_int,
 ) -> c_int {
     finish("ncclCommInitRank", Some(rank), || {
-        // SAFETY: the caller guarantees it.
+        // SAFETY: guaranteed by the caller.
         unsafe { write(raw, ptr::null_mut()) }?;
         while injected("init", Some(rank)).is_some() {
             thread::park();
@@ -87,7 +88,7 @@ pub unsafe extern "C" fn ncclCommInitRank(
 /// Enqueues an all-reduce.
 ///
 /// # Safety
-/// The stream must be one of the driver's; handles and addresses may be any.
+/// The stream must be from the driver; handles and addresses may be invalid.
 // SAFETY: an NCCL name, which no other function of the process has.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclAllReduce(
@@ -103,7 +104,7 @@ pub unsafe extern "C" fn ncclAllReduce(
     finish("ncclAllReduce", rank_of(&group), || {
         let group = group?;
         let Ok(_inside) = group.inside.try_lock() else {
-            return Err(misuse(INVALID_USAGE, "two threads are inside with one communicator"));
+            return Err(misuse(INVALID_USAGE, "two threads use one communicator at the same time"));
         };
         if let Some(fault) = group.fault() {
             return Err(failure(fault.code, fault.text));
@@ -119,7 +120,7 @@ pub unsafe extern "C" fn ncclAllReduce(
         }
         check_addresses(&sum, group.driver)?;
         group.connect(sum.bytes())?;
-        // SAFETY: the caller guarantees it.
+        // SAFETY: guaranteed by the caller.
         unsafe { enqueue(&group, Sum { call: group.next_call(), ..sum }, stream) }
     })
 }
@@ -127,7 +128,7 @@ pub unsafe extern "C" fn ncclAllReduce(
 /// Writes the error of an earlier all-reduce.
 ///
 /// # Safety
-/// `error` must be null or valid for a write; the handle may be any.
+/// `error` must be null or valid for a write; the handle may be invalid.
 // SAFETY: an NCCL name, which no other function of the process has.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommGetAsyncError(raw: Raw, error: *mut c_int) -> c_int {
@@ -137,19 +138,19 @@ pub unsafe extern "C" fn ncclCommGetAsyncError(raw: Raw, error: *mut c_int) -> c
         if let Some(fault) = &fault {
             set_last(&fault.text);
         }
-        // SAFETY: the caller guarantees it.
+        // SAFETY: guaranteed by the caller.
         unsafe { write(error, fault.map_or(SUCCESS, |fault| fault.code)) }
     })
 }
 
-/// Ends the all-reduces; returns once no stream or graph holds one, as NCCL 2.16 to 2.30.
+/// Ends the group's all-reduces. Returns once no stream or graph holds one, like NCCL 2.16 to 2.30.
 // SAFETY: an NCCL name, which no other function of the process has.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommAbort(raw: Raw) -> c_int {
     let group = live(raw);
     finish("ncclCommAbort", rank_of(&group), || {
         group?;
-        // Another thread may have removed it.
+        // Another thread may have removed the group.
         let group = lock(&GROUPS).get_mut(&raw.addr()).and_then(Option::take).ok_or_else(gone)?;
         group.leave();
         while injected("abort", Some(group.rank as c_int)).is_some() {
@@ -177,7 +178,8 @@ pub extern "C" fn ncclGetErrorString(result: c_int) -> *const c_char {
     text.as_ptr()
 }
 
-/// The message of the process's last error, for any handle, valid until this thread's next call.
+/// The message of the process's last error, valid until this thread's next call. The handle is
+/// ignored.
 // SAFETY: an NCCL name, which no other function of the process has.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclGetLastError(_raw: Raw) -> *const c_char {
@@ -202,9 +204,9 @@ fn finish(
 /// `to` must be null or valid for a write.
 unsafe fn write<T>(to: *mut T, value: T) -> Result<(), Failure> {
     if to.is_null() {
-        return Err(misuse(INVALID_ARGUMENT, "there is no place for the result"));
+        return Err(misuse(INVALID_ARGUMENT, "the pointer for the result is null"));
     }
-    // SAFETY: the caller guarantees it.
+    // SAFETY: guaranteed by the caller.
     unsafe { to.write(value) };
     Ok(())
 }
@@ -218,7 +220,7 @@ fn join(count: c_int, id: &UniqueId, rank: c_int) -> Result<usize, Failure> {
     if count < 1 || !(0..count).contains(&rank) {
         return Err(misuse(INVALID_ARGUMENT, format!("rank {rank} of {count} ranks")));
     }
-    let driver = driver().ok_or_else(|| failure(SYSTEM, "the test driver is not there"))?;
+    let driver = driver().ok_or_else(|| failure(SYSTEM, "the emulated driver is not loaded"))?;
     // SAFETY: the function has no arguments.
     let device = unsafe { (driver.current_device)() };
     if device < 0 {
@@ -243,7 +245,7 @@ fn live(raw: Raw) -> Result<Arc<Group>, Failure> {
 }
 
 fn gone() -> Failure {
-    misuse(INVALID_ARGUMENT, "the communicator was given up by ncclCommAbort")
+    misuse(INVALID_ARGUMENT, "the communicator was aborted by ncclCommAbort")
 }
 
 fn rank_of(group: &Result<Arc<Group>, Failure>) -> Option<c_int> {
@@ -253,7 +255,7 @@ fn rank_of(group: &Result<Arc<Group>, Failure>) -> Option<c_int> {
 fn check_addresses(sum: &Sum, driver: &Driver) -> Result<(), Failure> {
     let bytes = sum.bytes() as u64;
     for address in [sum.from, sum.to] {
-        // SAFETY: the function accepts any range.
+        // SAFETY: the function accepts any address and length.
         let is_memory = unsafe { !(driver.address)(address, bytes).is_null() };
         if !is_memory || !address.is_multiple_of(sum.of.bytes() as u64) {
             let text = format!("{address:#x} is no address of {} {:?}", sum.count, sum.of);
@@ -261,13 +263,13 @@ fn check_addresses(sum: &Sum, driver: &Driver) -> Result<(), Failure> {
         }
     }
     if sum.from != sum.to && sum.from.abs_diff(sum.to) < bytes {
-        return Err(misuse(INVALID_ARGUMENT, "a sum goes to a part of its own numbers"));
+        return Err(misuse(INVALID_ARGUMENT, "the output partly overlaps the input"));
     }
     Ok(())
 }
 
 /// # Safety
-/// The stream must be one of the driver's.
+/// The stream must be from the driver.
 unsafe fn enqueue(group: &Arc<Group>, sum: Sum, stream: *mut c_void) -> Result<(), Failure> {
     static NEXT: AtomicUsize = AtomicUsize::new(1);
     let key = NEXT.fetch_add(1, Ordering::SeqCst);
@@ -278,21 +280,22 @@ unsafe fn enqueue(group: &Arc<Group>, sum: Sum, stream: *mut c_void) -> Result<(
     let declared = [(sum.from, 0), (sum.to, 1)];
     let declared =
         declared.map(|(first, writes)| Declared { first, bytes: sum.bytes() as u64, writes });
-    // SAFETY: the list has this many entries.
+    // SAFETY: `declared` has this many entries.
     unsafe { (group.driver.declare)(declared.as_ptr(), declared.len()) };
-    // SAFETY: the caller vouches for the stream; the two functions take any number.
+    // SAFETY: the caller guarantees that the stream is valid; `execute` and `release` accept any
+    // number as data.
     let code = unsafe { hook(stream, c"ncclAllReduce".as_ptr(), execute, release, data) };
     if code == 0 {
         return Ok(());
     }
     drop_sum(key);
-    Err(failure(UNHANDLED_CUDA, format!("enqueueing the sum: CUDA error {code}")))
+    Err(failure(UNHANDLED_CUDA, format!("enqueueing the all-reduce: CUDA error {code}")))
 }
 
 extern "C" fn execute(data: *mut c_void) -> i32 {
     let found = lock(&SUMS).get(&data.addr()).map(|(group, sum)| (group.clone(), *sum));
     let Some((group, sum)) = found else {
-        report("driverEnqueue", "a sum is executed after its release");
+        report("driverEnqueue", "an all-reduce is executed after its release");
         return UNKNOWN;
     };
     group.execute(&sum)
@@ -302,7 +305,8 @@ extern "C" fn release(data: *mut c_void) {
     drop_sum(data.addr());
 }
 
-/// Drops an all-reduce; the driver may or may not release one that it has rejected.
+/// Drops an all-reduce, if it is still in the table: the driver may have released it although it
+/// rejected it.
 fn drop_sum(key: usize) {
     let removed = lock(&SUMS).remove(&key);
     if let Some((group, _)) = removed {

@@ -1,4 +1,4 @@
-//! A communicator: one rank's end of a group, and the all-reduces that it executes.
+//! A communicator: one rank's connections to its group, and the execution of its all-reduces.
 #![allow(unsafe_code)]
 
 use std::collections::{BTreeSet, VecDeque};
@@ -19,27 +19,28 @@ use crate::wire::{Frame, Kind, What, receive, send};
 const FUNCTION: &str = "ncclAllReduce";
 /// `CUDA_ERROR_ILLEGAL_ADDRESS`.
 const ILLEGAL_ADDRESS: i32 = 700;
-/// Maximum number of buffers kept for later frames.
+/// Maximum number of payload buffers kept for reuse.
 const MAX_SPARE: usize = 16;
-/// Fills undefined results: NaN in any type.
+/// Byte that fills undefined results: NaN in fp16 and fp32.
 const UNDEFINED: u8 = 0xff;
 
-/// One rank's end of a group.
+/// A group as seen by one of its ranks.
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) rank: usize,
     pub(crate) count: usize,
     pub(crate) driver: &'static Driver,
-    /// Rank 0 is connected to all others, the others only to rank 0.
+    /// On rank 0 the connections to all other ranks, on other ranks the connection to rank 0.
     peers: Vec<(usize, TcpStream)>,
     state: Mutex<State>,
     changed: Condvar,
-    /// Held during the execution of an all-reduce: the number executed before.
+    /// Locked while an all-reduce executes; counts the executions so far.
     turn: Mutex<u64>,
     /// Held by the thread inside `ncclAllReduce`.
     pub(crate) inside: Mutex<()>,
     calls: AtomicU64,
-    /// Sizes that are connected; `None` if all were connected at once.
+    /// Sizes (log2 of bytes) that are already connected; `None` if `ncclCommInitRank` connected
+    /// all.
     connected: Option<Mutex<BTreeSet<u32>>>,
 }
 
@@ -49,7 +50,7 @@ struct State {
     mail: Vec<Mail>,
     fault: Option<Failure>,
     has_left: bool,
-    /// All-reduces that are enqueued or in a graph.
+    /// Number of all-reduces that are enqueued or in a graph.
     references: usize,
     spare: Vec<Vec<u8>>,
 }
@@ -57,7 +58,7 @@ struct State {
 #[derive(Debug, Default)]
 struct Mail {
     frames: VecDeque<Frame>,
-    /// The connection is closed: no more frames will come.
+    /// The connection is closed: no more frames will arrive.
     is_closed: bool,
 }
 
@@ -88,7 +89,7 @@ enum PeerMessage {
 }
 
 impl Group {
-    /// `connects_late`: each size connects at its first all-reduce.
+    /// With `connects_late`, the first all-reduce of each size connects.
     pub(crate) fn new(
         [rank, count]: [usize; 2],
         driver: &'static Driver,
@@ -122,10 +123,12 @@ impl Group {
         self.calls.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// Connects the algorithm for a size, which allocates device memory: illegal during capture.
+    /// Connects the algorithm for a size. This allocates device memory, which is illegal during
+    /// capture.
     pub(crate) fn connect(&self, bytes: usize) -> Result<(), Failure> {
         let Some(connected) = &self.connected else { return Ok(()) };
-        // NCCL connects per algorithm, and has only a few; connecting per power of two is stricter.
+        // NCCL connects once per algorithm, and has only a few algorithms; connecting once per
+        // power of two is stricter.
         let size = bytes.ilog2();
         if lock(connected).contains(&size) {
             return Ok(());
@@ -139,19 +142,20 @@ impl Group {
             }
         };
         if code != 0 {
-            let text = format!("connecting for the first sum of {bytes} bytes: CUDA error {code}");
+            let text = format!("connecting an all-reduce of {bytes} bytes: CUDA error {code}");
             return Err(failure(UNHANDLED_CUDA, text));
         }
         lock(connected).insert(size);
         Ok(())
     }
 
-    /// Notes that a stream or graph holds an all-reduce. NCCL makes no plan for a group of one.
+    /// Counts an all-reduce that a stream or graph holds. NCCL creates no plan for a group of one
+    /// rank, so these are not counted.
     pub(crate) fn hold(&self) {
         lock(&self.state).references += usize::from(self.count > 1);
     }
 
-    /// Notes that a stream or graph no longer holds one.
+    /// Uncounts an all-reduce that a stream or graph no longer holds.
     pub(crate) fn release(&self) {
         lock(&self.state).references -= usize::from(self.count > 1);
         self.changed.notify_all();
@@ -166,7 +170,7 @@ impl Group {
     pub(crate) fn leave(&self) {
         lock(&self.state).has_left = true;
         for (_, stream) in &self.peers {
-            // It may be closed already.
+            // The stream may already be closed.
             let _ = stream.shutdown(Shutdown::Both);
         }
         self.changed.notify_all();
@@ -190,7 +194,7 @@ impl Group {
             Ok(turn) => turn,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => {
-                report(FUNCTION, "two sums of a group are executed at once");
+                report(FUNCTION, "two all-reduces of a group run at once");
                 lock(&self.turn)
             }
         };
@@ -200,7 +204,7 @@ impl Group {
             Some(Fault::Die) => process::abort(),
             Some(Fault::Hang) => return self.hang(sum),
             Some(Fault::Error) => {
-                self.set_fault(failure(SYSTEM, "a sum fails as injected"));
+                self.set_fault(failure(SYSTEM, "injected failure of an all-reduce"));
                 return self.hang(sum);
             }
             _ => {}
@@ -217,7 +221,7 @@ impl Group {
         }
         if self.rank > 0 {
             let own = self.own(sum)?;
-            // A closed connection is reported by the mailbox.
+            // If the connection is closed, `peer_messages` reports it.
             let _ = send(&self.peers[0].1, Kind::Numbers, what, own);
         }
         let mut frames = match self.peer_messages(what) {
@@ -247,7 +251,7 @@ impl Group {
             }
             frames.push(Frame { kind: Kind::Numbers, what: *what, payload: total });
         }
-        // The result is the last frame; other ranks receive only one.
+        // The result is the last frame; ranks other than 0 receive only this frame.
         let result = frames.last().map(|frame| &frame.payload[..]).unwrap_or_default();
         self.write(sum, Some(result))?;
         let spare = &mut lock(&self.state).spare;
@@ -256,7 +260,8 @@ impl Group {
         Ok(())
     }
 
-    /// Waits until each peer has sent its contribution, or cannot any more.
+    /// Waits until all peers have sent their contributions, one peer's call differs or its
+    /// connection is closed, or this rank has left.
     fn peer_messages(&self, what: &What) -> PeerMessage {
         let mut state = self.wait(|state| {
             let differs = |mail: &Mail| mail.frames.front().is_some_and(|f| !fits(f, what));
@@ -292,7 +297,7 @@ impl Group {
         )
     }
 
-    /// Rank 0 sends the others the reason why there is no result.
+    /// On rank 0: sends the reason for the missing result to the other ranks.
     fn send_reason(&self, kind: Kind, what: &What, text: &str) {
         for (_, stream) in self.peers.iter().filter(|_| self.rank == 0) {
             // Ignores ranks that have exited.
@@ -305,8 +310,8 @@ impl Group {
         lock(&self.state).fault.get_or_insert(fault);
     }
 
-    /// Ends an all-reduce without a result: at once if ranks differ, which NCCL does not detect;
-    /// else, as in NCCL, when this rank leaves.
+    /// Ends an all-reduce without a result: at once if the ranks' calls differ (NCCL does not
+    /// detect this), else, as in NCCL, when this rank leaves.
     fn end(&self, sum: &Sum, fault: c_int) -> Result<(), i32> {
         if fault != INVALID_USAGE {
             drop(self.wait(|state| state.has_left));
@@ -323,8 +328,7 @@ impl Group {
         // SAFETY: the function accepts any range.
         let at = unsafe { (self.driver.address)(address, bytes as u64) };
         if at.is_null() {
-            let text =
-                format!("{bytes} bytes at {address:#x} are no memory of the device any more");
+            let text = format!("{bytes} bytes at {address:#x} are no longer device memory");
             report(FUNCTION, &text);
             return Err(ILLEGAL_ADDRESS);
         }
@@ -334,13 +338,13 @@ impl Group {
     /// This rank's contribution.
     fn own(&self, sum: &Sum) -> Result<&[u8], i32> {
         let at = self.at(sum.from, sum.bytes())?;
-        // SAFETY: the driver has found an allocation that contains the bytes. It frees memory, and
-        // lets others write to it, only after the preceding work has ended, including this
+        // SAFETY: the driver has found an allocation that contains the bytes. The driver frees or
+        // overwrites this memory only after the preceding work has ended, including this
         // all-reduce.
         Ok(unsafe { slice::from_raw_parts(at, sum.bytes()) })
     }
 
-    /// Writes the result, or NaN.
+    /// Writes the result, or NaN if there is none.
     fn write(&self, sum: &Sum, result: Option<&[u8]>) -> Result<(), i32> {
         let bytes = sum.bytes();
         let to = self.at(sum.to, bytes)?;

@@ -6,7 +6,7 @@ use std::mem::transmute_copy;
 use std::ptr;
 use std::sync::OnceLock;
 
-/// A function that the driver calls with the data of an operation.
+/// A callback that the driver calls with an operation's `data`.
 pub type Call<T> = unsafe extern "C" fn(*mut c_void) -> T;
 
 /// A byte range that an operation accesses.
@@ -17,21 +17,21 @@ pub struct Declared {
     pub first: u64,
     /// Length.
     pub bytes: u64,
-    /// 1 if they are written.
+    /// 1 if the bytes are written.
     pub writes: u64,
 }
 
 /// Functions of the emulated driver for libraries that enqueue work on its streams.
 #[derive(Debug, Clone, Copy)]
 pub struct Driver {
-    /// `driverEnqueue`: stream, name, function per execution, function at the end, data.
+    /// `driverEnqueue`: stream, name, callback for each execution, callback for the release, data.
     pub enqueue:
         unsafe extern "C" fn(*mut c_void, *const c_char, Call<i32>, Call<()>, *mut c_void) -> i32,
-    /// `driverDeclare`: the ranges that this thread's next operation accesses.
+    /// `driverDeclare`: declares the ranges that this thread's next operation accesses.
     pub declare: unsafe extern "C" fn(*const Declared, usize),
-    /// `driverAddress`: host address of these device bytes, or null.
+    /// `driverAddress`: host address of a device range, or null.
     pub address: unsafe extern "C" fn(u64, u64) -> *mut u8,
-    /// `driverSetWritten`: marks these device bytes as written.
+    /// `driverSetWritten`: marks a device range as written.
     pub set_written: unsafe extern "C" fn(u64, u64),
     /// `driverCurrentDevice`: the device of this thread's context, or -1.
     pub current_device: unsafe extern "C" fn() -> i32,
@@ -43,7 +43,8 @@ pub struct Driver {
 
 static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();
 
-/// Uses these functions instead of looking up the driver's; false if it was too late.
+/// Uses these functions instead of looking up the driver's. Returns false if a driver was already
+/// set or looked up.
 pub fn use_driver(driver: Driver) -> bool {
     DRIVER.set(Some(driver)).is_ok()
 }
@@ -53,18 +54,18 @@ pub(crate) fn driver() -> Option<&'static Driver> {
     DRIVER.get_or_init(find).as_ref()
 }
 
-// SAFETY: as the C library declares them.
+// SAFETY: the declarations match the C library's.
 unsafe extern "C" {
     fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
     fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
 }
 
 const LAZY: c_int = 1;
-/// Finds only libraries that are already loaded.
+/// `RTLD_NOLOAD`: finds only libraries that are already loaded.
 const NO_LOAD: c_int = 4;
 
 fn find() -> Option<Driver> {
-    // Null means all symbols visible in the process (`RTLD_DEFAULT`).
+    // A null handle means all symbols visible in the process (`RTLD_DEFAULT`).
     let open = |flags: c_int| {
         [c"libcuda.so.1", c"libcuda.so"].map(|name| {
             // SAFETY: the name is NUL-terminated; the driver's initialisers have no requirements.
@@ -77,8 +78,8 @@ fn find() -> Option<Driver> {
 }
 
 fn functions(library: *mut c_void) -> Option<Driver> {
-    // SAFETY: these are the signatures of the emulated driver's functions; no other library has a
-    // `driverEnqueue`, which is looked up first.
+    // SAFETY: the signatures match the emulated driver's. `driverEnqueue` is looked up first, and
+    // only the emulated driver has it.
     unsafe {
         Some(Driver {
             enqueue: function(library, c"driverEnqueue")?,
@@ -93,11 +94,11 @@ fn functions(library: *mut c_void) -> Option<Driver> {
 }
 
 /// # Safety
-/// `F` must be the type of the function of this name, a pointer.
+/// `F` must be the pointer type of the function named `name`.
 unsafe fn function<F>(library: *mut c_void, name: &CStr) -> Option<F> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
     // SAFETY: null or an open library, and a NUL-terminated name.
     let found = unsafe { dlsym(library, name.as_ptr()) };
-    // SAFETY: the caller guarantees it.
+    // SAFETY: guaranteed by the caller.
     (!found.is_null()).then(|| unsafe { transmute_copy(&found) })
 }

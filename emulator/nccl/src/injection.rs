@@ -20,9 +20,9 @@ const FUNCTIONS: [&str; 6] = [
 /// The kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Does not end until the group is left, or never.
+    /// The operation does not end until the rank leaves the group, or never ends.
     Hang,
-    /// An error that the communicator reports later.
+    /// The operation hangs, and the communicator reports an error.
     Error,
     /// The process aborts.
     Die,
@@ -32,10 +32,10 @@ pub(crate) enum Fault {
 
 #[derive(Debug)]
 struct Injection {
-    /// The only rank that it affects.
+    /// The only rank that the fault affects; `None`: all ranks.
     rank: Option<c_int>,
     place: String,
-    /// The 1-based occurrence at which the fault applies; `None`: every one.
+    /// The 1-based occurrence at which the fault applies; `None`: every occurrence.
     time: Option<u64>,
     fault: Fault,
     passed: AtomicU64,
@@ -50,7 +50,7 @@ pub(crate) fn injected(place: &str, rank: Option<c_int>) -> Option<Fault> {
         let known = entries.filter_map(|entry| {
             let plant = parse(entry);
             if plant.is_none() {
-                report(VARIABLE, &format!("`{entry}` injects nothing"));
+                report(VARIABLE, &format!("`{entry}` is not a valid injection"));
             }
             plant
         });
@@ -62,7 +62,7 @@ pub(crate) fn injected(place: &str, rank: Option<c_int>) -> Option<Fault> {
 /// The injected failure of a function, if any.
 pub(crate) fn check(function: &str, rank: Option<c_int>) -> Result<(), Failure> {
     match injected(function, rank) {
-        Some(Fault::Code(code)) => Err(failure(code, format!("{function} fails as injected"))),
+        Some(Fault::Code(code)) => Err(failure(code, format!("injected failure of {function}"))),
         _ => Ok(()),
     }
 }
@@ -71,7 +71,7 @@ fn find(injections: &[Injection], place: &str, rank: Option<c_int>) -> Option<Fa
     let here = |plant: &&Injection| {
         plant.place == place && plant.rank.is_none_or(|only| Some(only) == rank)
     };
-    // Counts every fault, so there is no early exit.
+    // Every injection must count this occurrence, so the iteration has no early exit.
     let hit = injections.iter().filter(here).filter(|plant| {
         let passed = plant.passed.fetch_add(1, Ordering::SeqCst) + 1;
         plant.time.is_none_or(|time| time == passed)

@@ -27,13 +27,13 @@ const IS_UP: c_uint = 1;
 /// `AF_INET`.
 const INTERNET: u16 = 2;
 
-// SAFETY: as the C library declares them.
+// SAFETY: the declarations match the C library's.
 unsafe extern "C" {
     fn getifaddrs(list: *mut *mut Entry) -> c_int;
     fn freeifaddrs(list: *mut Entry);
 }
 
-/// The address of the best interface; `None` if none is allowed.
+/// The address of the preferred interface; `None` if no interface is allowed.
 pub(crate) fn address() -> Option<Ipv4Addr> {
     let wanted = std::env::var("NCCL_SOCKET_IFNAME").unwrap_or_default();
     choose(&interfaces(), &wanted)
@@ -60,13 +60,13 @@ fn interfaces() -> Vec<(String, Ipv4Addr)> {
         }
         at = entry.next;
     }
-    // SAFETY: the list came from `getifaddrs`, and nothing of it is kept.
+    // SAFETY: the list came from `getifaddrs`, and no reference into it is kept.
     unsafe { freeifaddrs(list) };
     found
 }
 
 /// `wanted` is `NCCL_SOCKET_IFNAME`: comma-separated prefixes, excluded ones after `^`, exact names
-/// after `=`. NCCL's default order without it is `ib`, others, `docker`, `lo`.
+/// after `=`. By default NCCL prefers `ib`, then other interfaces, then `docker`, then `lo`.
 fn choose(interfaces: &[(String, Ipv4Addr)], wanted: &str) -> Option<Ipv4Addr> {
     let (is_not, names) = wanted.strip_prefix('^').map_or((false, wanted), |names| (true, names));
     let (is_whole, names) = names.strip_prefix('=').map_or((false, names), |names| (true, names));

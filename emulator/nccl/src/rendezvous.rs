@@ -14,7 +14,7 @@ use crate::report::{Failure, INVALID_USAGE, REMOTE, SYSTEM, failure, misuse};
 use crate::wire::{receive_text, send_text};
 
 const MAGIC: [u8; 8] = *b"TESTNCCL";
-/// Timeout for a new connection to introduce itself.
+/// Timeout for the first message of a new connection.
 const PATIENCE: Duration = Duration::from_secs(5);
 const COME: &str = "come";
 
@@ -53,7 +53,7 @@ struct Hello {
     device: String,
 }
 
-/// Opens a rendezvous, hosted by a thread of this process.
+/// Opens a rendezvous, which a thread of this process serves.
 pub(crate) fn open() -> Result<UniqueId, Failure> {
     let (listener, at) = listen()?;
     let nonce = RandomState::new().hash_one(at);
@@ -63,17 +63,17 @@ pub(crate) fn open() -> Result<UniqueId, Failure> {
     Ok(UniqueId::new(nonce, at))
 }
 
-/// Waits for all ranks, without a timeout; returns this rank's connections to others. `device` is
-/// the number of its GPU in this process.
+/// Waits for all ranks, without a timeout; returns this rank's connections to other ranks. `device`
+/// is the number of this rank's GPU in this process.
 pub(crate) fn meet(
     id: &UniqueId,
     [rank, count]: [usize; 2],
     device: c_int,
 ) -> Result<Vec<(usize, TcpStream)>, Failure> {
     let Some((nonce, meeting)) = id.parts() else {
-        return Err(misuse(INVALID_USAGE, "the identifier is not one of ncclGetUniqueId"));
+        return Err(misuse(INVALID_USAGE, "the identifier is not from ncclGetUniqueId"));
     };
-    let lost = |e: io::Error| failure(REMOTE, format!("the group does not meet: {e}"));
+    let lost = |e: io::Error| failure(REMOTE, format!("joining the group failed: {e}"));
     let (listener, at) = listen()?;
     let root = TcpStream::connect(meeting).map_err(lost)?;
     let device = identity(device);
@@ -104,7 +104,7 @@ fn listen() -> Result<(TcpListener, SocketAddrV4), Failure> {
     let ip = interface::address().ok_or_else(|| failure(INVALID_USAGE, none))?;
     let bound = TcpListener::bind((ip, 0)).and_then(|listener| match listener.local_addr()? {
         SocketAddr::V4(at) => Ok((listener, at)),
-        SocketAddr::V6(_) => Err(io::Error::other("no address of version 4")),
+        SocketAddr::V6(_) => Err(io::Error::other("no IPv4 address")),
     });
     bound.map_err(|e| failure(SYSTEM, format!("listening at {ip}: {e}")))
 }
@@ -132,7 +132,7 @@ fn introduction(stream: &TcpStream, nonce: u64) -> Option<String> {
     said.strip_prefix(&format!("{nonce}\n")).map(str::to_owned)
 }
 
-/// Hosts the rendezvous of one group, and rejects all later connections.
+/// Serves the rendezvous of one group, and rejects all later connections.
 fn host(listener: &TcpListener, nonce: u64) {
     let mut there: Vec<(Hello, TcpStream)> = vec![];
     let mut refusal = None;
@@ -150,9 +150,9 @@ fn host(listener: &TcpListener, nonce: u64) {
             None if there.len() < there[0].0.count => continue,
             None => shared_device(&there).unwrap_or_else(|| format!("{COME}\n{}", there[0].0.at)),
         };
-        // Ranks that have exited meanwhile are noticed later by the others.
+        // Send errors are ignored: the other ranks detect later that a rank has exited.
         there.drain(..).for_each(|(_, stream)| drop(send_text(&stream, &answer)));
-        refusal.get_or_insert_with(|| "the identifier has served a group already".to_owned());
+        refusal.get_or_insert_with(|| "the identifier was already used for a group".to_owned());
     }
 }
 
@@ -167,11 +167,11 @@ fn clash(there: &[(Hello, TcpStream)], new: &Hello) -> Option<String> {
     there.iter().find_map(|(old, _)| {
         if old.count != new.count {
             Some(format!(
-                "rank {} is of {} ranks, rank {} of {}",
+                "rank {} expects {} ranks, rank {} expects {}",
                 old.rank, old.count, new.rank, new.count
             ))
         } else {
-            (old.rank == new.rank).then(|| format!("rank {} has come twice", old.rank))
+            (old.rank == new.rank).then(|| format!("rank {} has joined twice", old.rank))
         }
     })
 }

@@ -1,4 +1,4 @@
-//! Output for tests: findings in a file, and error messages, including the last one.
+//! Output for tests: findings in a file, and the message of the last error.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
@@ -18,7 +18,7 @@ pub(crate) const REMOTE: c_int = 6;
 pub(crate) struct Failure {
     pub(crate) code: c_int,
     pub(crate) text: String,
-    /// A mistake of the tested program, which is added to the report.
+    /// True for a mistake in the tested program; it is added to the report.
     pub(crate) is_misuse: bool,
 }
 

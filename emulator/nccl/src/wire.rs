@@ -1,17 +1,17 @@
-//! Messages of a connection: frames of an all-reduce, and short texts during the rendezvous.
+//! Messages between ranks: frames of an all-reduce, and short texts during the rendezvous.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
 use crate::add::Type;
 
-/// Payloads up to this size are sent together with their header.
+/// Maximum size of a payload that is sent in one write with its header.
 const MAX_TOGETHER: usize = 1 << 14;
 /// Maximum length of a text message.
 const MAX_TEXT: usize = 1 << 16;
 const HEADER: usize = 33;
 
-/// Identifies the all-reduce of a frame.
+/// Identifies the all-reduce that a frame belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct What {
     /// Counts the executions of a group's all-reduces, including replays.
@@ -25,11 +25,11 @@ pub(crate) struct What {
 /// The contents of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// One rank's values, or the sum of all.
+    /// One rank's contribution, or the sum of all contributions.
     Numbers,
-    /// A text: the ranks differ.
+    /// A message: the ranks' calls differ.
     Differs,
-    /// A text: a rank has exited.
+    /// A message: a rank has exited.
     Gone,
 }
 
@@ -104,5 +104,5 @@ pub(crate) fn receive_text(mut stream: &TcpStream) -> io::Result<String> {
 }
 
 fn broken() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "no message of a rank")
+    io::Error::new(io::ErrorKind::InvalidData, "not a message from a rank")
 }

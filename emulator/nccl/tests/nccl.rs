@@ -1,5 +1,5 @@
-//! Mistakes in programs that use all-reduce, each run in separate processes. The library reports
-//! each one on every rank, and accepts the corrected program.
+//! Mistakes in programs that use all-reduce, each run in separate processes. The library must
+//! report each mistake on every rank, and accept the corrected program.
 #![allow(unsafe_code, clippy::unwrap_used)]
 
 #[path = "nccl/driver.rs"]
@@ -15,19 +15,19 @@ use emulator_nccl::*;
 
 const HALF: i32 = 6;
 const FLOAT: i32 = 7;
-/// A call that has not returned after this time is waiting.
+/// A call that has not returned after this time is considered waiting.
 const A_WHILE: Duration = Duration::from_millis(300);
 
 /// A mistake.
 struct Row {
     name: &'static str,
     ranks: i32,
-    /// An environment variable for the incorrect program.
+    /// An environment variable that is set for the incorrect program.
     variable: [&'static str; 2],
     program: fn(&Rank, bool) -> i32,
     /// The expected error code on each rank.
     code: i32,
-    /// A part of each rank's report; empty if no report is expected.
+    /// Text that each rank's report must contain; empty if no report is expected.
     says: &'static str,
 }
 
@@ -40,7 +40,7 @@ struct Rank {
 }
 
 impl Rank {
-    /// Joins the group with these numbers; returns the error code.
+    /// Joins the group with this rank and count; returns the error code.
     fn init(&self, id: UniqueId, [rank, count]: [i32; 2]) -> i32 {
         // SAFETY: writes one handle.
         unsafe { ncclCommInitRank(&mut ptr::null_mut(), count, id, rank) }
@@ -60,7 +60,7 @@ impl Rank {
         unsafe { ncclAllReduce(from, to, count, kind, 0, raw, self.stream.raw()) }
     }
 
-    /// The error of the all-reduces so far, at the end of the stream.
+    /// Waits for the stream, and returns the error of the all-reduces so far.
     fn end(&self, raw: Raw) -> i32 {
         self.stream.wait();
         async_error(raw)
@@ -92,20 +92,20 @@ const ROWS: &[Row] = &[
     row("a rank outside of the group", 1, 4, "rank 2 of 1 ranks", |my, wrong| {
         my.init(my.id, [if wrong { 2 } else { 0 }, 1])
     }),
-    row("another identifier", 1, 5, "is not one of ncclGetUniqueId", |my, wrong| {
+    row("another identifier", 1, 5, "is not from ncclGetUniqueId", |my, wrong| {
         my.init(if wrong { UniqueId([7; 128]) } else { my.id }, [0, 1])
     }),
     row("a thread without a context", 1, 1, "this thread has no context", |my, wrong| {
         DEVICE.set(if wrong { -1 } else { 0 });
         my.init(my.id, [0, 1])
     }),
-    row("an identifier that was used", 1, 5, "has served a group already", |my, wrong| {
+    row("an identifier that was used", 1, 5, "was already used for a group", |my, wrong| {
         if wrong {
             my.join();
         }
         my.init(my.id, [0, 1])
     }),
-    row("a rank that comes twice", 2, 5, "rank 0 has come twice", |my, wrong| {
+    row("a rank that comes twice", 2, 5, "rank 0 has joined twice", |my, wrong| {
         my.init(my.id, [if wrong { 0 } else { my.rank }, 2])
     }),
     row("ranks of two numbers of ranks", 2, 5, " ranks, rank ", |my, wrong| {
@@ -119,8 +119,8 @@ const ROWS: &[Row] = &[
         ["NCCL_SOCKET_IFNAME", "=nobody-has-this"],
         row("an interface that is not there", 1, 5, "", |my, _| my.init(my.id, [0, 1])),
     ),
-    row("no place for a result", 1, 4, "there is no place for the result", |_, wrong| {
-        // SAFETY: null, or a valid place for one number.
+    row("no place for a result", 1, 4, "the pointer for the result is null", |_, wrong| {
+        // SAFETY: null, or valid for a write of one number.
         unsafe { ncclGetVersion(if wrong { ptr::null_mut() } else { &mut 0 }) }
     }),
     with(
@@ -138,11 +138,11 @@ const ROWS: &[Row] = &[
     row("numbers beyond their memory", 1, 4, "is no address of 5 Float", |my, wrong| {
         my.sum(my.join(), [ones(4); 2], if wrong { 5 } else { 4 }, FLOAT)
     }),
-    row("a sum over its own numbers", 1, 4, "to a part of its own numbers", |my, wrong| {
+    row("a sum over its own numbers", 1, 4, "partly overlaps the input", |my, wrong| {
         let memory = ones(4);
         my.sum(my.join(), [memory, memory + if wrong { 4 } else { 8 }], 2, FLOAT)
     }),
-    row("a communicator that was left", 1, 4, "was given up by ncclCommAbort", |my, wrong| {
+    row("a communicator that was left", 1, 4, "was aborted by ncclCommAbort", |my, wrong| {
         let raw = my.join();
         if wrong {
             assert_eq!(ncclCommAbort(raw), 0);
@@ -152,7 +152,7 @@ const ROWS: &[Row] = &[
     row("what is no communicator", 1, 4, "0x7 is no communicator", |my, wrong| {
         ncclCommAbort(if wrong { ptr::without_provenance_mut(7) } else { my.join() })
     }),
-    row("two threads with one communicator", 1, 5, "two threads are inside", |my, wrong| {
+    row("two threads with one communicator", 1, 5, "two threads use one comm", |my, wrong| {
         let (raw, memory) = (my.join().addr(), ones(1));
         let raw = || ptr::without_provenance_mut(raw);
         IS_SLOW.store(wrong, Ordering::SeqCst);
@@ -167,10 +167,10 @@ const ROWS: &[Row] = &[
     row("a stream that the driver refuses", 1, 1, "", |my, wrong| {
         let stream = if wrong { ptr::null_mut() } else { my.stream.raw() };
         let at = ptr::with_exposed_provenance_mut(ones(1) as usize);
-        // SAFETY: the stream lives as long as the process, or is null.
+        // SAFETY: the stream is null, or lives as long as the process.
         unsafe { ncclAllReduce(at, at, 1, FLOAT, 0, my.join(), stream) }
     }),
-    row("memory that is gone", 1, 700, "are no memory of the device any more", |my, wrong| {
+    row("memory that is gone", 1, 700, "are no longer device memory", |my, wrong| {
         let (raw, memory) = (my.join(), ones(4));
         let graph = capture(|| assert_eq!(my.sum(raw, [memory; 2], 4, FLOAT), 0));
         if wrong {
@@ -192,7 +192,7 @@ const ROWS: &[Row] = &[
     }),
     with(
         ["NCCL_TEST_PLANT", "sum:1=hang"],
-        row("two sums at once", 1, 0, "two sums of a group are executed at once", |my, wrong| {
+        row("two sums at once", 1, 0, "two all-reduces of a group run at once", |my, wrong| {
             let (raw, memory, second) = (my.join(), ones(1), Stream::new());
             assert_eq!(my.sum(raw, [memory; 2], 1, FLOAT), 0);
             if !wrong {
@@ -243,7 +243,7 @@ const ROWS: &[Row] = &[
     }),
     with(
         ["NCCL_TEST_PLANT", "nothing:1=1"],
-        row("a plant of nothing", 1, 0, "`nothing:1=1` injects nothing", |my, _| {
+        row("a plant of nothing", 1, 0, "`nothing:1=1` is not a valid injection", |my, _| {
             my.init(my.id, [0, 1])
         }),
     ),
@@ -257,7 +257,7 @@ const ROWS: &[Row] = &[
         }),
     ),
     row("a driver that is not there", 1, 2, "", |my, _| my.init(my.id, [0, 1])),
-    // Not a mistake: leaving ends the all-reduces, and waits for the graphs.
+    // Not a mistake: `ncclCommAbort` ends the all-reduces, and waits until no graph holds one.
     row("a group that is left", 2, 0, "", |my, _| {
         let (raw, memory) = (my.join(), ones(4));
         assert_eq!(my.sum(raw, [memory; 2], 4, FLOAT), 0);
@@ -277,7 +277,7 @@ const ROWS: &[Row] = &[
 ];
 
 const ADDS: &str = "rank 0 adds 4 of float (call 1, sum 1), rank 1 adds 3 of float (call 1, sum 1)";
-/// Set in the process of each rank.
+/// Environment variable that is set in each rank's process.
 const CHILD: &str = "TEST_ROW";
 
 /// Runs the row's program in a rank's process, which exits with its error code.
@@ -327,8 +327,8 @@ fn processes(row: &Row, is_wrong: bool) -> Vec<(Option<i32>, String)> {
     found
 }
 
-/// Each mistake gives its error code and message on every rank, and each corrected program passes
-/// without output.
+/// Each mistake causes the expected error code and message on every rank, and each corrected
+/// program passes without findings.
 #[test]
 fn invalid_collectives_are_detected() {
     if let Ok(task) = env::var(CHILD) {

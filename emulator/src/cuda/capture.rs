@@ -1,4 +1,4 @@
-//! The rules of stream capture. Each violation has an error code, and invalidates the capture.
+//! The rules of stream capture. Each violation returns an error code and invalidates the capture.
 
 use std::sync::Arc;
 use std::thread;
@@ -25,7 +25,7 @@ pub(super) fn submit(context: &mut Context, stream: Handle, work: Work) -> Outco
     }
 }
 
-/// The valid capture that a stream is part of.
+/// The valid capture that a stream is part of, if any.
 pub(super) fn captured(context: &mut Context, stream: Handle) -> Outcome<Option<Handle>> {
     let Some(capture) = context.stream(stream)?.capture else { return Ok(None) };
     if context.captures.get(&capture).is_none_or(|capture| capture.is_invalid) {
@@ -34,7 +34,7 @@ pub(super) fn captured(context: &mut Context, stream: Handle) -> Outcome<Option<
     Ok(Some(capture))
 }
 
-/// Invalidates a capture, and returns the error.
+/// Invalidates a capture, and returns the error of the violation.
 fn violation<T>(context: &mut Context, capture: Handle, code: i32, why: &str) -> Outcome<T> {
     if let Some(capture) = context.captures.get_mut(&capture) {
         capture.is_invalid = true;
@@ -50,9 +50,9 @@ pub(super) fn forbid(context: &mut Context, stream: Handle, why: &str) -> Outcom
     }
 }
 
-/// Rejects calls that synchronize all streams while one is capturing.
+/// Rejects calls that synchronize all streams while any stream is capturing.
 pub(super) fn forbid_any(context: &mut Context) -> Outcome {
-    let why = "a stream of the context is captured, by whichever thread";
+    let why = "a stream of the context is capturing (on any thread)";
     let mut found = Ok(());
     for capture in context.captures.values_mut() {
         let was_invalid = std::mem::replace(&mut capture.is_invalid, true);
@@ -62,7 +62,8 @@ pub(super) fn forbid_any(context: &mut Context) -> Outcome {
     found
 }
 
-/// The mark of an event; `None` if it was never recorded. Rejects captured events.
+/// The mark of an event; `None` if it was never recorded. Rejects events that were recorded in a
+/// capture.
 pub(super) fn mark(context: &mut Context, event: Handle) -> Outcome<Option<Arc<Mark>>> {
     match context.event(event)?.point.clone() {
         Point::Never => Ok(None),
@@ -75,7 +76,7 @@ pub(super) fn mark(context: &mut Context, event: Handle) -> Outcome<Option<Arc<M
 
 /// Begins a capture on this thread.
 pub(super) fn begin(context: &mut Context, stream: Handle, mode: i32) -> Outcome {
-    forbid(context, stream, "the stream is captured already")?;
+    forbid(context, stream, "the stream is already capturing")?;
     if mode != THREAD_LOCAL {
         return Err(misuse(NOT_SUPPORTED, format!("capture mode {mode} is not modelled")));
     }
@@ -91,7 +92,7 @@ pub(super) fn begin(context: &mut Context, stream: Handle, mode: i32) -> Outcome
 /// Ends a capture and returns its nodes.
 pub(super) fn end(context: &mut Context, stream: Handle) -> Outcome<Vec<Node>> {
     let Some(handle) = context.stream(stream)?.capture else {
-        return Err(misuse(ILLEGAL_STATE, "the stream is not captured"));
+        return Err(misuse(ILLEGAL_STATE, "the stream is not capturing"));
     };
     let Some(capture) = context.captures.get(&handle) else {
         return Err(STREAM_CAPTURE_INVALIDATED.into());
@@ -118,7 +119,8 @@ pub(super) fn end(context: &mut Context, stream: Handle) -> Outcome<Vec<Node>> {
     }
 }
 
-/// Allows a capturing stream to be destroyed. True if it was capturing.
+/// Removes a stream from its capture, so that it can be destroyed. True if the stream was
+/// capturing.
 pub(super) fn abandon(context: &mut Context, stream: Handle) -> Outcome<bool> {
     let Some(handle) = context.stream(stream)?.capture else { return Ok(false) };
     if let Some(capture) = context.captures.get_mut(&handle) {
@@ -130,7 +132,7 @@ pub(super) fn abandon(context: &mut Context, stream: Handle) -> Outcome<bool> {
     Ok(true)
 }
 
-/// Removes a capture, and all streams from it.
+/// Removes a capture; its streams no longer capture.
 fn leave(context: &mut Context, handle: Handle) -> Option<Capture> {
     for stream in context.streams.values_mut().filter(|s| s.capture == Some(handle)) {
         stream.capture = None;
@@ -161,7 +163,8 @@ pub(super) fn record(context: &mut Context, event: Handle, stream: Handle) -> Ou
     Ok(())
 }
 
-/// Makes a stream wait for an event, by which it may join a capture.
+/// Makes a stream wait for an event. If the event was recorded in a capture, the stream joins the
+/// capture.
 pub(super) fn wait(context: &mut Context, stream: Handle, event: Handle) -> Outcome {
     let point = context.event(event)?.point.clone();
     match (captured(context, stream)?, point) {
@@ -176,7 +179,7 @@ pub(super) fn wait(context: &mut Context, stream: Handle, event: Handle) -> Outc
             Ok(())
         }
         (Some(capture), Point::Capture(other, _)) if context.captures.contains_key(&other) => {
-            let why = "the event is of another capture";
+            let why = "the event is from another capture";
             let _ = violation::<()>(context, other, STREAM_CAPTURE_MERGE, why);
             violation(context, capture, STREAM_CAPTURE_MERGE, why)
         }
@@ -187,8 +190,8 @@ pub(super) fn wait(context: &mut Context, stream: Handle, event: Handle) -> Outc
     }
 }
 
-/// Adds a stream to a capture. It begins with an extra empty node, which the origin stream must
-/// wait for in the end.
+/// Adds a stream to a capture. The stream begins with an empty node; the origin stream must wait
+/// for it before the capture ends.
 fn fork(context: &mut Context, stream: Handle, other: Handle, nodes: Vec<usize>) -> Outcome {
     let Some(capture) = context.captures.get_mut(&other) else {
         return Err(misuse(CAPTURED_EVENT, "the event was recorded in a capture that has ended"));

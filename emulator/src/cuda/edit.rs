@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-/// `KERNEL:LINE=TEXT`: a 1-based line of the text of the module with this kernel.
+/// `KERNEL:LINE=TEXT`: replaces a 1-based line in the module that contains the kernel.
 const EDIT: &str = "DRIVER_EDIT";
 
-/// The module's text, with the line replaced if this is the module.
+/// The module's text, with the line replaced if the module contains the kernel.
 pub(super) fn edited<'a>(text: &'a str, edit: Option<&str>) -> Cow<'a, str> {
     edit.map_or(Cow::Borrowed(text), |edit| apply(text, edit))
 }

@@ -2,12 +2,12 @@
 
 use std::ffi::CStr;
 
-/// Why a call fails.
+/// The failure of a call.
 #[derive(Debug)]
 pub(super) struct Failure {
     /// The code that the call returns.
     pub(super) code: i32,
-    /// Description of the mistake, if a correct program would not have made it.
+    /// Description of the program's mistake; `None` if a correct program can fail this way.
     pub(super) misuse: Option<String>,
 }
 
@@ -26,7 +26,7 @@ pub(super) fn misuse(code: i32, sentence: impl Into<String>) -> Failure {
     Failure { code, misuse: Some(sentence.into()) }
 }
 
-/// Code, name and description.
+/// An error's code, name and description.
 type Row = (i32, &'static str, &'static CStr);
 
 /// Expands to a row of the table.
@@ -36,7 +36,7 @@ macro_rules! row {
     };
 }
 
-/// Defines a constant for each error code, and their table.
+/// Defines a constant for each error code, and a table of all codes.
 macro_rules! errors {
     ($($name:ident = $code:literal, $text:literal;)*) => {
         $(
@@ -80,7 +80,7 @@ errors! {
         c"attempt to terminate a thread-local capture sequence from another thread";
 }
 
-/// Success, and codes that occur only when injected or in kernels.
+/// Success, and codes that are only injected or returned by kernels.
 const MORE: &[Row] = &[
     (0, "CUDA_SUCCESS\0", c"no error"),
     row!(DEVICE_UNAVAILABLE, 46, c"CUDA-capable device(s) is/are busy or unavailable"),

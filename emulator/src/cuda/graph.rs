@@ -1,4 +1,4 @@
-//! Captured work: the nodes of a capture, a graph, and one execution of it.
+//! Captured work: a capture and its nodes, executable graphs, and their executions.
 
 use std::sync::Arc;
 use std::thread::ThreadId;
@@ -9,16 +9,16 @@ use super::work::{Handle, Mark, Work};
 #[derive(Debug, Clone)]
 pub(super) struct Node {
     pub(super) work: Arc<Work>,
-    /// Nodes that end before this one begins.
+    /// Nodes that must end before this node begins.
     pub(super) after: Vec<usize>,
 }
 
 /// A capture in progress.
 #[derive(Debug)]
 pub(super) struct Capture {
-    /// The stream on which it began.
+    /// The stream on which the capture began.
     pub(super) origin: Handle,
-    /// The thread that began it.
+    /// The thread that began the capture.
     pub(super) thread: ThreadId,
     /// Set when a rule is violated.
     pub(super) is_invalid: bool,
@@ -26,13 +26,13 @@ pub(super) struct Capture {
 }
 
 impl Capture {
-    /// Adds an operation; returns its number.
+    /// Adds an operation as a node; returns the node's index.
     pub(super) fn add(&mut self, work: Work, after: Vec<usize>) -> usize {
         self.nodes.push(Node { work: Arc::new(work), after });
         self.nodes.len() - 1
     }
 
-    /// Number of nodes that are neither in `tail` nor before a node in `tail`.
+    /// Number of nodes that are neither in `tail` nor predecessors of a node in `tail`.
     pub(super) fn unjoined(&self, tail: &[usize]) -> usize {
         let mut is_joined = vec![false; self.nodes.len()];
         let mut open = tail.to_vec();
@@ -49,7 +49,7 @@ impl Capture {
 #[derive(Debug)]
 pub(super) struct Exec {
     pub(super) nodes: Arc<Vec<Node>>,
-    /// The end of the last launch.
+    /// The mark at the end of the last launch.
     pub(super) last: Option<Arc<Mark>>,
 }
 

@@ -1,9 +1,9 @@
 //! Failures injected by a test: `DRIVER_PLANT`.
 //!
-//! A comma-separated list. `cuMemAlloc_v2:3=2` makes the third call of that function return error
-//! 2. `hang:NAME:2` makes the second execution of kernel NAME never end. `lost:12` loses the device
-//! after 12 executed kernels, with error 719, as most hardware errors (Xid) are reported. A program
-//! cannot distinguish it from a kernel crash, and must exit either way.
+//! The value is a comma-separated list. `cuMemAlloc_v2:3=2`: the third call of `cuMemAlloc_v2`
+//! returns error 2. `hang:NAME:2`: the second execution of kernel NAME never ends. `lost:12`: after
+//! 12 executed kernels the device is lost, with error 719, like most hardware errors (Xid). A
+//! program cannot distinguish a lost device from a kernel crash, and must exit in both cases.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -28,7 +28,7 @@ pub(super) enum Fate {
     Runs,
     /// It never ends.
     Hangs,
-    /// The device is gone.
+    /// The device is lost.
     Lost,
 }
 
@@ -66,9 +66,9 @@ fn parse(text: &str) -> Result<Injections, String> {
 }
 
 impl Injections {
-    /// Panics with the entry that is not understood.
+    /// Panics with the first invalid entry.
     pub(super) fn of(text: &str) -> Self {
-        parse(text).unwrap_or_else(|entry| panic!("DRIVER_PLANT: {entry:?} is not understood"))
+        parse(text).unwrap_or_else(|entry| panic!("DRIVER_PLANT: {entry:?} is invalid"))
     }
 
     fn of_call(&self, function: &str) -> Option<i32> {

@@ -1,7 +1,8 @@
 //! The driver's functions.
 //!
-//! One lock guards all state visible to the host (`state`). A worker per context executes the work
-//! of its streams (`worker`). `capture` has the rules of captures; `report` writes findings.
+//! One lock guards all state visible to the host (`state`). Each context has a worker thread that
+//! executes the work in its streams (`worker`). `capture` implements the rules of captures;
+//! `report` writes findings.
 
 mod api;
 mod capture;

@@ -1,4 +1,4 @@
-//! The GPUs of this machine, as configured by environment variables.
+//! The emulated GPUs of this machine, as configured by environment variables.
 
 use std::env;
 use std::sync::{LazyLock, PoisonError, RwLock};
@@ -97,7 +97,8 @@ impl Model {
     }
 }
 
-/// The GPUs of the environment, and those added by tests in this process. They are never removed.
+/// The GPUs configured by the environment, then the GPUs added by tests in this process. GPUs are
+/// never removed.
 static GPUS: LazyLock<RwLock<Vec<&'static Gpu>>> = LazyLock::new(|| {
     let installed = env::var("DRIVER_GPUS").unwrap_or_else(|_| "A100".into());
     let visible = env::var("CUDA_VISIBLE_DEVICES").ok();
@@ -122,7 +123,7 @@ pub(super) fn count() -> usize {
 pub(super) fn add(words: &str) -> usize {
     let (model, settings) = Settings::of_words(words);
     let model = named(model, settings.memory_bytes);
-    // The short name, which plans made without a GPU use.
+    // The short name, as in plans made without a GPU.
     let model = Model { name: model.key, ..model };
     let settings: &Settings = Box::leak(Box::new(settings));
     let mut gpus = GPUS.write().unwrap_or_else(PoisonError::into_inner);
@@ -148,15 +149,15 @@ pub(super) fn newest_ptx(version: i32) -> u32 {
     }
 }
 
-/// A model by its name, such as `H100`, or `A100:14` with this number of SMs.
+/// A model by its name, such as `H100`, or `A100:14` for 14 SMs.
 fn named(name: &str, memory: Option<usize>) -> Model {
     let (key, part) = name.split_once(':').map_or((name, None), |(k, n)| (k, Some(n)));
     let found = MODELS.iter().find(|model| model.key == key).cloned();
-    let mut model = found.unwrap_or_else(|| panic!("DRIVER_GPUS: {name:?} is not known"));
+    let mut model = found.unwrap_or_else(|| panic!("DRIVER_GPUS: {name:?} is not a known model"));
     if let Some(part) = part {
         let count = part.parse().ok().filter(|n| (1..=model.multiprocessors).contains(n));
         model.multiprocessors =
-            count.unwrap_or_else(|| panic!("DRIVER_GPUS: {name:?} has no such part"));
+            count.unwrap_or_else(|| panic!("DRIVER_GPUS: {name:?} has an invalid number of SMs"));
     }
     model.memory_bytes = memory.unwrap_or(usize::MAX).min(model.memory_bytes);
     model
@@ -166,7 +167,7 @@ fn select(installed: &str, memory: Option<usize>, visible: Option<&str>) -> Vec<
     let names = installed.split(',').map(str::trim).filter(|name| !name.is_empty());
     let gpus: Vec<Model> = names.map(|name| named(name, memory)).collect();
     let Some(visible) = visible else { return gpus };
-    // As in the real driver: the first invalid entry hides itself and the rest.
+    // As in the real driver, the first invalid entry and all later entries are ignored.
     let chosen = visible.split(',').map(|entry| entry.trim().parse::<usize>().ok());
     chosen.map_while(|number| gpus.get(number?).cloned()).collect()
 }

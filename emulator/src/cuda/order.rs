@@ -1,4 +1,5 @@
-//! Checks unordered operations of a graph: they may only read the same bytes.
+//! Checks unordered operations of a graph: bytes that one of them writes may not be accessed by
+//! another.
 
 use std::collections::HashSet;
 
@@ -7,7 +8,7 @@ use super::graph::Node;
 use super::work::Work;
 use crate::exec::Declared;
 
-/// Rejects two operations that race, according to the ranges that the program declares, and two
+/// Rejects graphs with two operations that race according to their declared ranges, or with two
 /// unordered all-reduces, which ranks could execute in different orders.
 pub(super) fn check(nodes: &[Node]) -> Outcome {
     let touches: Vec<Vec<Declared>> =
@@ -21,12 +22,12 @@ pub(super) fn check(nodes: &[Node]) -> Outcome {
             let both = || format!("{} and {}", name(first), name(second));
             if let Some(bytes) = race(&touches[first], &touches[second]) {
                 let text = "bytes, one writes them, and no event orders them";
-                let sentence = format!("{} touch the same {bytes} {text}", both());
+                let sentence = format!("{} use the same {bytes} {text}", both());
                 return Err(misuse(STREAM_CAPTURE_INVALIDATED, sentence));
             }
             let is_sum = |at: usize| matches!(&*nodes[at].work, Work::External(_));
             if is_sum(first) && is_sum(second) {
-                let text = "have no order: two ranks could make them in different ones";
+                let text = "are unordered: ranks could execute them in different orders";
                 return Err(misuse(STREAM_CAPTURE_INVALIDATED, format!("{} {text}", both())));
             }
         }
@@ -35,7 +36,7 @@ pub(super) fn check(nodes: &[Node]) -> Outcome {
     Ok(())
 }
 
-/// Number of bytes that both access and at least one writes.
+/// Number of bytes that both operations access and at least one writes, in the first such range.
 fn race(a: &[Declared], b: &[Declared]) -> Option<u64> {
     let pairs = a.iter().flat_map(|x| b.iter().map(move |y| (x, y)));
     let writing = pairs.filter(|(x, y)| x.writes + y.writes > 0);

@@ -11,7 +11,7 @@ const REPORT: &str = "DRIVER_REPORT";
 /// The file that gets a line for each call.
 const TRACE: &str = "DRIVER_TRACE";
 
-/// Adds a finding to the report.
+/// Appends a finding to the report file.
 pub(super) fn finding(line: &str) {
     append(REPORT, line);
 }
@@ -23,7 +23,7 @@ pub(super) fn fault(code: i32, sentence: &str) {
     eprintln!("{line}");
 }
 
-/// Adds the misuse behind a failure to the report, if there is one.
+/// Adds a failure to the report if it is a misuse.
 pub(super) fn misuse_in(function: &str, failure: &Failure) {
     if let Some(sentence) = &failure.misuse {
         finding(&format!("misuse: {function}: {sentence} ({})", name(failure.code)));
@@ -35,7 +35,7 @@ pub(super) fn trace(function: &str, code: i32) {
     append(TRACE, &format!("{function} {code}"));
 }
 
-/// Adds a launch to the trace, before its call.
+/// Adds a launch to the trace, as a line before the line of its `cuLaunchKernel` call.
 pub(super) fn launched(kernel: &str) {
     append(TRACE, &format!("launch {kernel}"));
 }

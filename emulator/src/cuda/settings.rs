@@ -1,4 +1,5 @@
-//! Settings from the environment for all GPUs, or from a test in the same process for its own GPU.
+//! Settings: from the environment for all GPUs, or from a test in the same process for the GPU that
+//! it adds.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -7,18 +8,18 @@ use std::sync::Mutex;
 use super::injection::Injections;
 use crate::exec::{Counted, Options, Sums};
 
-/// Selects the next stream to execute.
+/// The rule that selects the next stream to execute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Schedule {
-    /// The one that was enqueued first, immediately.
+    /// The stream whose next work was enqueued first, immediately.
     Eager,
-    /// The one that was enqueued last, when the host waits.
+    /// The stream with the most recently enqueued work, once the host waits.
     Late,
     /// Any.
     Random,
 }
 
-/// The choices for one GPU.
+/// The settings of one GPU.
 #[derive(Debug)]
 pub(super) struct Settings {
     /// The seed of all random choices.
@@ -28,21 +29,21 @@ pub(super) struct Settings {
     pub(super) injections: Injections,
     /// An instruction to replace: see `edit`.
     pub(super) edit: Option<String>,
-    /// Bytes of memory, if less than the model's.
+    /// Bytes of memory, at most the model's; default: the model's.
     pub(super) memory_bytes: Option<usize>,
-    /// The launches that were counted.
+    /// The counted launches, until a test takes them.
     pub(super) counted: Mutex<Vec<Counted>>,
 }
 
 impl Settings {
     /// Settings from `DRIVER_SEED` and the related variables.
     ///
-    /// Panics with the variable's name if one is not understood.
+    /// Panics with the variable's name if a value is invalid.
     pub(super) fn of_environment() -> Self {
         Self::read(|name| env::var(name).ok())
     }
 
-    /// Settings from words such as `SEED=3`, and the first word, a model.
+    /// Splits `words` into its first word, a model, and settings from words such as `SEED=3`.
     pub(super) fn of_words(words: &str) -> (&str, Self) {
         let mut words = words.split_whitespace();
         let model = words.next().unwrap_or_default();
@@ -66,7 +67,7 @@ impl Settings {
             _ => Sums::Rounded,
         };
         let memory = value("DRIVER_MEMORY").map(|bytes| {
-            bytes.parse().unwrap_or_else(|_| panic!("DRIVER_MEMORY: {bytes:?} is no number"))
+            bytes.parse().unwrap_or_else(|_| panic!("DRIVER_MEMORY: {bytes:?} is not a number"))
         });
         Self {
             seed: text("DRIVER_SEED").parse().unwrap_or(1),

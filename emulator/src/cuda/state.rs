@@ -15,9 +15,10 @@ use super::work::{Handle, Mark, Work};
 use crate::memory::Memory;
 use crate::ptx::{Kernel, Module};
 
-/// The first handle. Not a valid address in a process, so that dereferencing one crashes.
+/// The first handle. Handles are not valid addresses in a process, so dereferencing a handle
+/// crashes.
 const FIRST: Handle = 0xd000_0000_0000_0000;
-/// Handles differ by this, as addresses of objects would.
+/// Distance between handles, similar to the addresses of real objects.
 const STRIDE: Handle = 16;
 
 static STATE: Mutex<State> = Mutex::new(State { is_initialized: false, contexts: BTreeMap::new() });
@@ -45,9 +46,9 @@ pub(super) struct Context {
     pub(super) gpu: &'static Gpu,
     pub(super) references: usize,
     pub(super) memory: Arc<Memory>,
-    /// The error of all later calls.
+    /// The error that all later calls return.
     pub(super) failed: Option<i32>,
-    /// The cause, unless it was injected.
+    /// The cause of the error; `None` if it was injected.
     pub(super) why: Option<String>,
     pub(super) streams: BTreeMap<Handle, Stream>,
     pub(super) events: BTreeMap<Handle, Event>,
@@ -56,13 +57,13 @@ pub(super) struct Context {
     pub(super) graphs: BTreeMap<Handle, Arc<Vec<Node>>>,
     pub(super) execs: BTreeMap<Handle, Exec>,
     pub(super) captures: BTreeMap<Handle, Capture>,
-    /// Device memory: address and length.
+    /// Device memory: length by address.
     pub(super) allocations: BTreeMap<u64, usize>,
     /// Pinned memory by its host address.
     pub(super) pinned: BTreeMap<usize, Pinned>,
-    /// Number of threads that wait for work.
+    /// Number of host threads that wait for work to end.
     pub(super) waiting: usize,
-    /// Number of the last operation that was enqueued.
+    /// Sequence number of the last enqueued operation.
     pub(super) order: u64,
 }
 
@@ -74,7 +75,7 @@ pub(super) struct Pinned {
     pub(super) device: u64,
 }
 
-/// A queue of work.
+/// A stream: a queue of work.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     pub(super) priority: i32,
@@ -85,11 +86,11 @@ pub(super) struct Stream {
     pub(super) run: Option<Run>,
     /// No work begins before this time.
     pub(super) starved: Option<Instant>,
-    /// The capture that the stream belongs to.
+    /// The capture that the stream is part of.
     pub(super) capture: Option<Handle>,
-    /// Nodes of the capture on which the next one depends.
+    /// Nodes of the capture that the stream's next node depends on.
     pub(super) tail: Vec<usize>,
-    /// Destroyed by the program, but not yet empty.
+    /// The program has destroyed the stream, but its queue is not empty.
     pub(super) is_destroyed: bool,
 }
 
@@ -101,7 +102,7 @@ pub(super) struct Item {
     pub(super) step: Step,
 }
 
-/// The action of an item.
+/// The action of a queue item.
 #[derive(Debug, Clone)]
 pub(super) enum Step {
     Do(Arc<Work>),
@@ -109,7 +110,8 @@ pub(super) enum Step {
     Record(Arc<Mark>),
     /// Begins when the mark is reached.
     Wait(Arc<Mark>),
-    /// Begins after the earlier launch has ended, and reaches its mark at the end.
+    /// A graph launch. Begins after mark `earlier`, the end of the previous launch, and reaches
+    /// mark `end` at its end.
     Graph {
         nodes: Arc<Vec<Node>>,
         earlier: Option<Arc<Mark>>,
@@ -117,7 +119,7 @@ pub(super) enum Step {
     },
 }
 
-/// A point in a stream with a handle.
+/// An event: a handle for a point in a stream.
 #[derive(Debug)]
 pub(super) struct Event {
     pub(super) has_time: bool,
@@ -129,11 +131,11 @@ pub(super) struct Event {
 pub(super) enum Point {
     Never,
     Stream(Arc<Mark>),
-    /// In a capture, after these nodes.
+    /// In this capture, after these nodes.
     Capture(Handle, Vec<usize>),
 }
 
-/// An entry of a module.
+/// A kernel of a module.
 #[derive(Debug)]
 pub(super) struct Function {
     pub(super) module: Handle,
@@ -145,7 +147,7 @@ pub(super) struct Function {
 /// The state, locked.
 pub(super) struct Locked(Option<MutexGuard<'static, State>>);
 
-/// A handle that was never used.
+/// A new, unique handle.
 pub(super) fn new_handle() -> Handle {
     NEXT.fetch_add(STRIDE, Ordering::SeqCst)
 }
@@ -160,7 +162,7 @@ pub(super) fn try_lock() -> Option<Locked> {
     STATE.try_lock().ok().map(|guard| Locked(Some(guard)))
 }
 
-/// Wakes all threads that wait for a change.
+/// Wakes all threads that wait for a change of the state.
 pub(super) fn changed() {
     CHANGED.notify_all();
 }
@@ -172,12 +174,12 @@ pub(super) fn current() -> Handle {
 
 /// Makes a context current on this thread.
 pub(super) fn set_current(context: Handle) {
-    // A thread that is exiting needs no context.
+    // Fails only on a thread that is exiting, which needs no context.
     let _ = CURRENT.try_with(|current| current.set(context));
 }
 
 impl Locked {
-    /// Waits for a change, with an optional timeout.
+    /// Waits for a change of the state, with an optional timeout.
     pub(super) fn wait(mut self, limit: Option<Duration>) -> Self {
         if let Some(guard) = self.0.take() {
             self.0 = Some(match limit {
@@ -191,7 +193,7 @@ impl Locked {
         self
     }
 
-    /// Waits until all work enqueued so far has ended: on one stream, or on all.
+    /// Waits until all work enqueued so far has ended: on `stream`, or on all streams if `None`.
     pub(super) fn finish(mut self, stream: Option<Handle>) -> (Self, Outcome) {
         match self.context() {
             Err(failure) => (self, Err(failure)),
@@ -202,7 +204,7 @@ impl Locked {
         }
     }
 
-    /// Waits until a context, or one of its marks, has reached this point.
+    /// Waits until `is_done` holds for a context, or the context has failed or was destroyed.
     pub(super) fn wait_until(
         mut self,
         handle: Handle,
@@ -230,7 +232,7 @@ impl Deref for Locked {
     type Target = State;
 
     fn deref(&self) -> &State {
-        // Empty only inside `wait`.
+        // `None` only inside `wait`.
         self.0.as_ref().unwrap_or_else(|| unreachable!())
     }
 }
@@ -248,7 +250,7 @@ impl State {
         if handle == 0 {
             return Err(misuse(INVALID_CONTEXT, "no context is current on this thread"));
         }
-        let gone = || misuse(CONTEXT_IS_DESTROYED, "the context that is current was released");
+        let gone = || misuse(CONTEXT_IS_DESTROYED, "this thread's current context was released");
         self.contexts.get_mut(&handle).ok_or_else(gone)
     }
 
@@ -259,8 +261,8 @@ impl State {
         Ok(context)
     }
 
-    /// Rejects calls on a capturing thread that could wait for work, or begin it implicitly. The
-    /// captures are then invalid.
+    /// Rejects a call that could wait for work or begin it implicitly, if this thread is capturing.
+    /// The thread's captures become invalid.
     pub(super) fn forbid_in_capture(&mut self) -> Outcome {
         let me = thread::current().id();
         let captures = self.contexts.values_mut().flat_map(|context| context.captures.values_mut());
@@ -272,7 +274,7 @@ impl State {
         match (any, was_invalid) {
             (false, _) => Ok(()),
             (true, false) => {
-                Err(misuse(STREAM_CAPTURE_UNSUPPORTED, "not on a thread that captures"))
+                Err(misuse(STREAM_CAPTURE_UNSUPPORTED, "not allowed on a capturing thread"))
             }
             (true, true) => Err(STREAM_CAPTURE_INVALIDATED.into()),
         }
@@ -323,20 +325,21 @@ impl Context {
         }
     }
 
-    /// True if all work enqueued up to `last` has ended: on one stream, or on all.
+    /// True if all work up to sequence number `last` has ended: on `stream`, or on all streams if
+    /// `None`.
     pub(super) fn is_done(&self, stream: Option<Handle>, last: u64) -> bool {
         let mut streams =
             self.streams.iter().filter(|(handle, _)| stream.is_none_or(|one| one == **handle));
         streams.all(|(_, stream)| stream.queue.front().is_none_or(|item| item.order > last))
     }
 
-    /// A stream that can be used in calls.
+    /// The stream of a handle, unless it is destroyed or a default stream.
     pub(super) fn stream(&mut self, handle: Handle) -> Outcome<&mut Stream> {
         if handle < FIRST {
-            // 0, and the driver's two handles for default streams.
+            // The handle is 0 or one of the driver's two handles for default streams.
             let capture = self.captures.values_mut().next();
             return Err(match capture.map(|capture| capture.is_invalid = true) {
-                Some(()) => misuse(STREAM_CAPTURE_IMPLICIT, "the default stream, beside a capture"),
+                Some(()) => misuse(STREAM_CAPTURE_IMPLICIT, "the default stream, during a capture"),
                 None => misuse(INVALID_HANDLE, "the default stream, which is not modelled"),
             });
         }
@@ -358,7 +361,7 @@ impl Context {
         Ok(())
     }
 
-    /// The device address of these host bytes, if they are pinned.
+    /// The device address of a host range; `None` if it is not pinned.
     pub(super) fn pinned(&self, address: usize, bytes: usize) -> Outcome<Option<u64>> {
         let holder = self.pinned.range(..=address).next_back();
         let Some((offset, pinned)) = holder.map(|(start, pinned)| (address - start, pinned)) else {
@@ -369,7 +372,7 @@ impl Context {
             left if bytes <= left => Ok(Some(pinned.device + offset as u64)),
             left => Err(misuse(
                 INVALID_VALUE,
-                format!("{bytes} bytes of pinned memory, and {left} are left from there"),
+                format!("{bytes} bytes of pinned memory, but only {left} bytes are left"),
             )),
         }
     }
@@ -414,6 +417,6 @@ pub(super) fn take<T>(table: &mut BTreeMap<Handle, T>, kind: &str, handle: Handl
 /// The failure for a handle without an object.
 fn dead(kind: &str, handle: Handle) -> Failure {
     let was = (FIRST..NEXT.load(Ordering::SeqCst)).contains(&handle);
-    let why = if was { "was destroyed, or is of another context or kind" } else { "never was" };
+    let why = if was { "was destroyed, or is from another context or kind" } else { "never was" };
     misuse(INVALID_HANDLE, format!("{kind} {handle:#x} {why}"))
 }

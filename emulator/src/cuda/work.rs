@@ -22,13 +22,13 @@ pub(super) type Handle = u64;
 /// One operation on the device.
 #[derive(Debug)]
 pub(super) enum Work {
-    /// Does nothing, but in stream order.
+    /// No operation; takes its place in the stream order.
     Nothing,
     /// A kernel, and its module.
     Launch(Launch, Handle),
-    /// A copy from the host, with bytes that were read at the call.
+    /// A copy from the host; the bytes were read when the program made the call.
     ToDevice { to: u64, bytes: Box<[u8]> },
-    /// A copy to the host; the thread that waits for it takes the bytes from here.
+    /// A copy to the host; the thread that waits for the copy takes the bytes from `bytes`.
     ToHost { from: u64, bytes: Arc<Mutex<Vec<u8>>> },
     /// A copy within device and pinned memory.
     Copy { to: u64, from: u64, bytes: usize },
@@ -36,33 +36,34 @@ pub(super) enum Work {
     External(External),
 }
 
-/// Why work failed.
+/// The failure of an operation.
 #[derive(Debug)]
 pub(super) struct Broken {
-    /// The error of all later calls.
+    /// The error that all later calls return.
     pub(super) code: i32,
     /// Message for the report; `None` if the failure was injected.
     pub(super) sentence: Option<String>,
 }
 
-/// A function of another library, with its data.
+/// An operation of another library: its callbacks and their data.
 #[derive(Debug)]
 pub(super) struct External {
     /// Name for the report.
     pub(super) name: String,
-    /// Called at each execution; a result other than 0 is the error of all later calls.
+    /// Called at each execution. If it returns an error code other than 0, all later calls return
+    /// this code.
     pub(super) run: unsafe extern "C" fn(*mut c_void) -> i32,
     /// Called once, when `run` can no longer be called.
     pub(super) release: unsafe extern "C" fn(*mut c_void),
     /// The address of the data.
     pub(super) data: usize,
-    /// The ranges that it may access, if the program declares them.
+    /// The ranges that the operation may access, if the program declares them.
     pub(super) declared: Option<Vec<Declared>>,
 }
 
 impl Drop for External {
     fn drop(&mut self) {
-        // On a separate thread: the function may wait for locks, and this thread may hold some.
+        // `release` is called on a separate thread: it may wait for locks that this thread holds.
         static RELEASES: OnceLock<Mutex<Sender<Release>>> = OnceLock::new();
         let sender = RELEASES.get_or_init(|| {
             let (sender, receiver) = channel::<Release>();
@@ -82,8 +83,8 @@ struct Release {
 
 impl Release {
     fn call(self) {
-        // SAFETY: the library provided the function and its data for one such call, and this is the
-        // only one: `drop` runs once.
+        // SAFETY: the library provided the function and its data for one call, and `drop` runs
+        // once.
         unsafe { (self.release)(ptr::with_exposed_provenance_mut(self.data)) }
     }
 }
@@ -114,7 +115,7 @@ impl Mark {
 }
 
 impl Work {
-    /// The ranges that it may access; `None` if they are unknown.
+    /// The ranges that the operation may access; `None` if they are unknown.
     pub(super) fn touches(&self) -> Option<Vec<Declared>> {
         let one =
             |first: u64, bytes: usize, writes| Declared { first, bytes: bytes as u64, writes };
@@ -165,7 +166,7 @@ impl Work {
                 unsafe { memory.read(*from, bytes.as_mut_ptr(), bytes.len()) }
             }
         };
-        let sentence = || "a copy reaches memory that was given up".to_string();
+        let sentence = || "a copy accesses memory that was freed".to_string();
         let broken = || Broken { code: ILLEGAL_ADDRESS, sentence: Some(sentence()) };
         if inside { Ok(()) } else { Err(broken()) }
     }
@@ -201,8 +202,8 @@ fn execute_kernel(
 
 impl External {
     fn execute(&self) -> Result<(), Broken> {
-        // SAFETY: the library guarantees function and data to be valid until `release` is called,
-        // by the drop of `self`.
+        // SAFETY: the library guarantees that function and data are valid until `release` is
+        // called, which happens when `self` is dropped.
         let code = unsafe { (self.run)(ptr::with_exposed_provenance_mut(self.data)) };
         let sentence = || Some(format!("{} failed", self.name));
         if code == 0 { Ok(()) } else { Err(Broken { code, sentence: sentence() }) }

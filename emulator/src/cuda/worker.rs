@@ -14,21 +14,21 @@ use crate::random::Random;
 
 /// Maximum time that work waits in the late schedule.
 const MAX_LATE: Duration = Duration::from_millis(1);
-/// One in this many choices holds a stream back.
+/// One in this many choices delays a stream.
 const STARVES: usize = 64;
-/// Maximum time in microseconds for which a stream is held back.
+/// Maximum delay of a stream in microseconds.
 const MAX_STARVED: usize = 2000;
 /// One in this many choices yields to other threads.
 const YIELDS: usize = 16;
 /// Maximum time in microseconds of a yield.
 const MAX_YIELD: usize = 100;
 
-/// Work that may begin: the first item of a stream, or a node of the graph there.
+/// Work that may begin: the first item of a stream, or a node of the graph that is the first item.
 #[derive(Debug, Clone, Copy)]
 struct Candidate {
     stream: Handle,
     node: Option<usize>,
-    /// When it was enqueued, and when the newest item of its stream was.
+    /// The sequence numbers of this item and of the newest item in its stream.
     first: u64,
     newest: u64,
 }
@@ -37,7 +37,7 @@ enum Choice {
     Begin(Candidate),
     /// Releases the lock for this time.
     Yield(Duration),
-    /// Waits for a change, or for this time.
+    /// Waits for a change of the state, at most for this time.
     Rest(Option<Duration>),
 }
 
@@ -67,7 +67,8 @@ fn work(handle: Handle, memory: &Arc<Memory>, settings: &'static Settings) {
                 drop(state);
                 let seed = random.next();
                 if matches!(*work, Work::External(_)) {
-                    // It may wait for another process: other streams can run meanwhile.
+                    // External work may wait for another process, so it runs on a separate thread,
+                    // and other streams continue.
                     let memory = memory.clone();
                     let run = move || execute(handle, &work, candidate, &memory, (seed, settings));
                     thread::spawn(run);
@@ -146,7 +147,7 @@ fn extreme<K: Ord>(list: &[Candidate], key: impl Fn(&Candidate) -> K) -> usize {
 }
 
 impl Stream {
-    /// Adds the work that may begin.
+    /// Adds the stream's work that may begin to `list`.
     fn candidates(&self, stream: Handle, list: &mut Vec<Candidate>) {
         let (Some(item), Some(newest)) = (self.queue.front(), self.queue.back()) else { return };
         let (first, newest) = (item.order, newest.order);
@@ -166,7 +167,7 @@ impl Stream {
     }
 }
 
-/// Begins the selected work. `None` if there is nothing left to execute.
+/// Begins the selected item; `None` if it has nothing to execute.
 fn begin(context: &mut Context, candidate: Candidate) -> Option<Arc<Work>> {
     let stream = context.streams.get_mut(&candidate.stream)?;
     if let Some(node) = candidate.node {
@@ -183,7 +184,7 @@ fn begin(context: &mut Context, candidate: Candidate) -> Option<Arc<Work>> {
     }
 }
 
-/// Notes the end of work.
+/// Updates the context at the end of an item.
 fn end(context: &mut Context, candidate: Candidate, done: Result<(), Broken>) {
     changed();
     if context.failed.is_some() {

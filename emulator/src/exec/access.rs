@@ -36,7 +36,7 @@ impl Block<'_> {
         }
     }
 
-    /// Host addresses of each lane's bytes, if the access is valid.
+    /// Checks an access; returns the host address of each lane's bytes.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     fn reach(
         &mut self,
@@ -47,7 +47,7 @@ impl Block<'_> {
     ) -> Result<Pointers, Trouble> {
         let addresses = self.addresses(warp, &access.address);
         let bytes = access.element.bytes() * usize::from(access.count);
-        // A power of two.
+        // `bytes` is a power of two.
         let bad = lanes(mask).find(|lane| addresses[*lane] & (bytes as u64 - 1) != 0);
         if let Some(lane) = bad {
             let text = format!("{:#x} is no multiple of {bytes}", addresses[lane]);
@@ -88,7 +88,7 @@ impl Block<'_> {
         }
     }
 
-    /// Shared and local memory, and kernel parameters.
+    /// Like `reach`, for shared memory, local memory and kernel parameters.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     pub(super) fn reach_near(
         &mut self,
@@ -126,7 +126,7 @@ impl Block<'_> {
         Ok(all)
     }
 
-    /// Host address of global bytes of one lane, of any length.
+    /// Host address of one lane's global bytes, of any length.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     pub(super) fn reach_one(
         &mut self,
@@ -175,7 +175,7 @@ impl Block<'_> {
         Ok(all)
     }
 
-    /// A window that contains these bytes.
+    /// Index of a window that contains these bytes; adds one if necessary.
     fn window(
         &mut self,
         address: u64,
@@ -211,7 +211,7 @@ impl Block<'_> {
         Ok(self.windows.len() - 1)
     }
 
-    /// Checks that bytes that are read have been written, and marks bytes that are written.
+    /// Checks that read bytes have been written before, and marks written bytes.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     fn note_global(
         &mut self,
@@ -228,7 +228,7 @@ impl Block<'_> {
                 let offset = (addresses[lane] - first) as usize;
                 if !allocation.is_written(offset, bytes) {
                     let text = format!(
-                        "reads {bytes} bytes that nobody wrote, at {offset} of an allocation of {} \
+                        "reads {bytes} uninitialised bytes, at {offset} of an allocation of {} \
                          bytes",
                         allocation.bytes()
                     );
@@ -317,7 +317,7 @@ impl Block<'_> {
         }
     }
 
-    /// A kernel parameter at a constant address: the same bytes for each lane.
+    /// Loads a kernel parameter from a constant address: all lanes get the same bytes.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     fn load_parameter(
         &mut self,
@@ -329,7 +329,7 @@ impl Block<'_> {
         let from = self.reach(warp, access, one, Touch::Read)?[mask.trailing_zeros() as usize];
         for member in 0..usize::from(access.count) {
             let at = member * access.element.bytes();
-            // SAFETY: `reach` has checked that the bytes are among the parameters.
+            // SAFETY: the address is checked to be inside the parameters.
             let value = unsafe { read(from.add(at), access.element) };
             if access.element.is_double() {
                 warp.put_double(access.registers[member], &[value; 32], mask);
@@ -375,7 +375,7 @@ impl Block<'_> {
         }
     }
 
-    /// Processes one lane after another.
+    /// An atomic operation, one lane after another.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     pub(super) fn atomic(
         &mut self,
@@ -456,8 +456,8 @@ impl Block<'_> {
         Ok(())
     }
 
-    /// `cp.async` of some bytes, optionally zero-filled at the end. The bytes land now, or when the
-    /// lane waits for them.
+    /// `cp.async`, whose last bytes may be zero-filled. The bytes are written to shared memory now,
+    /// or when the lane waits for them.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     pub(super) fn copy_async(
         &mut self,
@@ -518,7 +518,7 @@ impl Block<'_> {
         landed
     }
 
-    /// Completes copies, except a lane's last `but` groups.
+    /// Completes the copies of these lanes, except each lane's last `but` groups.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     pub(super) fn land(&mut self, warp: &mut Warp, but: u32, mask: u32) -> Result<(), Trouble> {
         let (groups, index) = (warp.groups, warp.index);
@@ -539,7 +539,7 @@ impl Block<'_> {
         result
     }
 
-    /// Copies a call's arguments or results in the local memory of lanes.
+    /// Copies a call's arguments or results within the local memory of these lanes.
     pub(super) fn copy_local(&self, warp: &mut Warp, copies: &[(u32, u32, u32)], mask: u32) {
         let local = self.launch.kernel.local_bytes as usize;
         for (to, from, bytes) in copies {
@@ -552,7 +552,7 @@ impl Block<'_> {
 }
 
 /// # Safety
-/// The bytes may be read, at any alignment.
+/// The bytes at `from` must be readable; they need not be aligned.
 #[inline(always)]
 unsafe fn read(from: *const u8, element: Element) -> u64 {
     // SAFETY: guaranteed by the caller.
@@ -570,7 +570,7 @@ unsafe fn read(from: *const u8, element: Element) -> u64 {
 }
 
 /// # Safety
-/// The bytes may be written, at any alignment.
+/// The bytes at `to` must be writable; they need not be aligned.
 #[inline(always)]
 unsafe fn write(to: *mut u8, element: Element, value: u64) {
     // SAFETY: guaranteed by the caller.

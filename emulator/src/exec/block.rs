@@ -1,4 +1,4 @@
-//! A block: its warps run in turn until the next barrier.
+//! A block, whose warps take turns until the next barrier.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::memory::{Allocation, Memory};
 use crate::ptx::program::{Op, Program, RESULT, Special};
 use crate::random::Random;
 
-/// Bytes that the launch may access: those of an allocation, or the declared ranges.
+/// A range that the launch may access: an allocation, or a declared range.
 #[derive(Debug)]
 pub(super) struct Window {
     pub(super) first: u64,
@@ -28,10 +28,10 @@ pub(super) struct Window {
     pub(super) allocation: Arc<Allocation>,
 }
 
-/// Turns without progress after which the block is considered hung.
+/// Consecutive turns without progress after which the block is considered hung.
 const MAX_IDLE: u32 = 1 << 14;
 
-/// Blocks of a launch, one at a time.
+/// Executes the blocks of a launch one at a time.
 pub(super) struct Block<'a> {
     pub(super) launch: &'a Launch,
     pub(super) program: &'a Program,
@@ -40,8 +40,8 @@ pub(super) struct Block<'a> {
     pub(super) random: Random,
     pub(super) shared: Shared,
     pub(super) races: Option<Races>,
-    /// Windows accessed by the launch, or all declared ones; `hints` has each instruction's last
-    /// one.
+    /// All declared windows, or, without declarations, the windows accessed so far. `hints` has the
+    /// index of the window that each instruction accessed last.
     pub(super) windows: Vec<Window>,
     pub(super) hints: Vec<u32>,
     warps: Vec<Warp>,
@@ -57,7 +57,7 @@ pub(super) struct Block<'a> {
     instructions: u64,
     /// Execution counts by instruction, if enabled.
     pub(super) counters: Vec<u64>,
-    /// Memory requests of warps, if counted.
+    /// Memory and tensor core requests of warps, if enabled.
     pub(super) counts: Option<Counts>,
 }
 
@@ -134,7 +134,7 @@ impl<'a> Block<'a> {
                 self.idle = 0;
                 self.instructions += u64::from(turn);
                 if self.instructions > MAX_INSTRUCTIONS {
-                    let text = "does not end".into();
+                    let text = "does not end: too many instructions".into();
                     let trouble = Trouble { code: LAUNCH_TIMEOUT, text, lanes: warp.mask };
                     return Err(self.fault(warp, &trouble));
                 }
@@ -152,7 +152,7 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// A warp is waiting: completes a copy if there is one, for which others may be waiting.
+    /// Called when a warp waits: completes a pending bulk copy, for which warps may be waiting.
     fn poll(&mut self, warp: &Warp) -> Result<(), Fault> {
         self.idle += 1;
         if self.land_bulk().map_err(|trouble| self.fault(warp, &trouble))? {
@@ -161,23 +161,24 @@ impl<'a> Block<'a> {
         if self.idle < MAX_IDLE {
             return Ok(());
         }
-        let text = "waits for what never comes: no warp of the block goes on".into();
+        let text = "waits forever: no warp of the block makes progress".into();
         Err(self.fault(warp, &Trouble { code: LAUNCH_TIMEOUT, text, lanes: warp.mask }))
     }
 
-    /// At the end of the block, no copy may still read its shared memory.
+    /// Completes the copies at the end of the block; rejects copies that still read the block's
+    /// shared memory.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     fn end_copies(&mut self, warp: &Warp) -> Result<(), Fault> {
         if let Some((other, lane)) = self.copies.unread() {
             let text =
-                format!("the block ends, and a bulk copy of warp {other} still reads from it");
+                format!("the block ends while a bulk copy of warp {other} still reads from it");
             let trouble = Trouble { code: LAUNCH_FAILED, text, lanes: 1 << lane };
             return Err(self.fault(warp, &trouble));
         }
         self.finish_bulk(0).map_err(|trouble| self.fault(warp, &trouble))
     }
 
-    /// All warps that have not exited are at a barrier.
+    /// Completes a barrier that all warps that have not exited have reached.
     fn meet(&mut self, warps: &mut [Warp], waiting: &[usize]) -> Result<(), Fault> {
         self.shared.barrier();
         let any = waiting.iter().any(|at| warps[*at].vote.is_some_and(|(_, votes)| votes != 0));
@@ -185,7 +186,7 @@ impl<'a> Block<'a> {
         for at in waiting {
             let warp = &mut warps[*at];
             if warp.vote.is_some() != kind {
-                let text = "waits at another barrier than other warps".into();
+                let text = "waits at a different kind of barrier than other warps".into();
                 let trouble = Trouble { code: LAUNCH_FAILED, text, lanes: warp.alive };
                 return Err(self.fault(warp, &trouble));
             }
@@ -197,7 +198,7 @@ impl<'a> Block<'a> {
         Ok(())
     }
 
-    /// Adds the location to an error.
+    /// Adds the location (kernel, line, block, threads) to an error.
     fn fault(&self, warp: &Warp, trouble: &Trouble) -> Fault {
         let at = warp.pc.min(self.program.steps.len() - 1);
         let step = &self.program.steps[at];
@@ -318,7 +319,7 @@ impl<'a> Block<'a> {
         let ended = mask & !returning;
         let late = |copy: &&Copy16| ended >> copy.lane & 1 != 0;
         if let Some(copy) = warp.copies.iter().find(late) {
-            let text = "ends before a cp.async of its own has come";
+            let text = "exits before its cp.async is complete";
             return trouble(LAUNCH_FAILED, 1 << copy.lane, text);
         }
         warp.alive &= !ended;
@@ -330,7 +331,7 @@ impl<'a> Block<'a> {
         Ok(())
     }
 
-    /// Runs an instruction that accesses memory or other lanes.
+    /// Executes an instruction that accesses memory or other lanes.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     fn other(&mut self, warp: &mut Warp, op: &Op, mask: u32) -> Result<(), Trouble> {
         match op {
@@ -407,7 +408,7 @@ impl<'a> Block<'a> {
     }
 }
 
-/// The windows of the declared ranges; the launch has checked that they are allocated.
+/// The windows of the declared ranges, which `cuLaunchKernel` has checked to be allocated.
 fn declared(launch: &Launch, memory: &Memory) -> Vec<Window> {
     let window = |declared: &Declared| {
         let (allocation, _) = memory.find(declared.first, declared.bytes as usize)?;
@@ -427,6 +428,6 @@ pub(super) fn all_here(warp: &Warp, mask: u32, wanted: u32) -> Result<(), Troubl
     if mask == wanted {
         return Ok(());
     }
-    let text = format!("is met by lanes {mask:#x} of {wanted:#x}");
+    let text = format!("is executed by lanes {mask:#x} instead of {wanted:#x}");
     trouble(LAUNCH_FAILED, warp.mask, text)
 }

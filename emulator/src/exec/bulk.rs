@@ -13,7 +13,7 @@ use crate::tensor_map::{TensorMap, WORDS};
 
 /// Bytes of a tensor map.
 const MAP_BYTES: usize = 8 * WORDS;
-/// Lines of a tile, each with its offset in shared memory.
+/// The lines of the tile at `corner`, in the order of shared memory.
 fn tile(map: &TensorMap, corner: &[i32]) -> Vec<Line> {
     let element = map.element() as i64;
     let bytes = i64::from(map.tile[0]) * element;
@@ -38,7 +38,7 @@ fn tile(map: &TensorMap, corner: &[i32]) -> Vec<Line> {
     lines
 }
 
-/// The bytes of elements outside of the tensor.
+/// The byte pattern of elements outside of the tensor.
 fn fill(map: &TensorMap) -> Vec<u8> {
     let nan = match map.kind {
         6 => 0x7fff_7fff_7fff_7fff_u64,
@@ -146,7 +146,7 @@ impl Block<'_> {
         Ok(())
     }
 
-    /// Completes one of the copies; false if there is none.
+    /// Completes a random copy to shared memory; false if none is pending.
     pub(super) fn land_bulk(&mut self) -> Result<bool, Trouble> {
         if self.copies.loads.is_empty() {
             return Ok(false);
@@ -237,7 +237,7 @@ impl Block<'_> {
             }
             let is_same = |(at, piece): &(usize, Piece)| self.shared.bytes[*at..at + 16] == *piece;
             if !store.is_read && !store.pieces.iter().all(is_same) {
-                let text = "waits for a bulk copy whose shared bytes were written meanwhile";
+                let text = "waits for a bulk copy whose source was overwritten meanwhile";
                 return trouble(LAUNCH_FAILED, 1 << store.lane, text);
             }
             store.is_read = true;
@@ -250,7 +250,7 @@ impl Block<'_> {
         Ok(())
     }
 
-    /// At the end of the block, writes all data that has been read.
+    /// At the end of the block, writes the data of the remaining copies to global memory.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     pub(super) fn finish_bulk(&mut self, pc: usize) -> Result<(), Trouble> {
         for mut store in std::mem::take(&mut self.copies.stores) {

@@ -4,7 +4,8 @@ use super::warp::{Warp, lanes};
 use super::{LAUNCH_FAILED, Trouble, trouble};
 use crate::ptx::program::{Reg, Shuffle};
 
-/// Checks that each lane's mask contains the lane, and only lanes that are here or have exited.
+/// Checks each lane's mask: it must contain the lane itself, and otherwise only lanes that execute
+/// this instruction or have exited.
 fn check_mask(warp: &Warp, named: &[u32; 32], mask: u32) -> Result<(), Trouble> {
     if mask == u32::MAX && *named == [u32::MAX; 32] {
         return Ok(());
@@ -12,11 +13,11 @@ fn check_mask(warp: &Warp, named: &[u32; 32], mask: u32) -> Result<(), Trouble> 
     for lane in lanes(mask) {
         let all = named[lane];
         if all >> lane & 1 == 0 {
-            return trouble(LAUNCH_FAILED, 1 << lane, "is not in the mask that it names");
+            return trouble(LAUNCH_FAILED, 1 << lane, "is not in its own mask");
         }
         let elsewhere = all & warp.alive & !mask;
         if elsewhere != 0 {
-            let text = format!("waits for lanes {elsewhere:#x}, which are elsewhere");
+            let text = format!("waits for lanes {elsewhere:#x}, which have diverged");
             return trouble(LAUNCH_FAILED, 1 << lane, text);
         }
     }
@@ -86,7 +87,7 @@ pub(super) fn shuffle(
             return trouble(
                 LAUNCH_FAILED,
                 1 << lane,
-                format!("reads lane {from}, which is not here"),
+                format!("reads lane {from}, which is inactive"),
             );
         }
         value[lane] = a[from];

@@ -1,12 +1,13 @@
 //! Memory and tensor core requests of warps, per launch.
 //!
-//! A request is one instruction of a warp in which a lane takes part. It is counted as described in
-//! NVIDIA's programming guide; not verified on hardware.
+//! A request is one execution of an instruction by a warp with at least one active lane. Requests
+//! are counted as described in NVIDIA's programming guide; this is not verified on hardware.
 //!
-//! - Shared memory has 32 banks of 4 bytes. A request of 16 bytes per lane is served a quarter of
-//!   the warp at a time, of 8 bytes half of it, of 4 bytes or less all of it. Such a part takes one
-//!   pass per distinct word in its most loaded bank. `ldmatrix` has a part for each 8x8 matrix.
-//! - Global memory requests count the 32-byte sectors that the lanes access.
+//! - Shared memory has 32 banks of 4 bytes. A request is served in parts: a quarter of the warp at
+//!   a time with 16 bytes per lane, half of it with 8 bytes, and the entire warp with 4 bytes or
+//!   less. A part takes as many passes as its most loaded bank has distinct words. `ldmatrix` has
+//!   one part per 8x8 matrix.
+//! - A global memory request counts the distinct 32-byte sectors that its lanes access.
 
 use std::collections::BTreeSet;
 
@@ -19,16 +20,16 @@ const BANKS: usize = 32;
 const WORD: u64 = 4;
 const SECTOR: u64 = 32;
 
-/// The operation of a warp's instruction, in the order of a launch's counters.
+/// The operations that are counted, in the order of a launch's counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// An MMA of 16x16 and 16x8 values: 4096 FLOPs.
     Mma,
-    /// Up to four 8x8 matrices of half from shared memory.
+    /// A load of up to four 8x8 fp16 matrices from shared memory.
     Ldmatrix,
-    /// An asynchronous copy of 16 bytes per lane: its writes to shared memory.
+    /// The writes to shared memory of an asynchronous copy of 16 bytes per lane.
     CopyToShared,
-    /// The same copy's reads of global memory; zero-filled bytes are not read.
+    /// The reads of global memory of an asynchronous copy; zero-filled bytes are not read.
     CopyFromGlobal,
     /// A load from shared memory.
     LoadShared,
@@ -50,14 +51,14 @@ pub struct Requests {
     pub bytes: u64,
     /// Passes over the banks of shared memory, or 32-byte sectors of global memory.
     pub units: u64,
-    /// Minimum number of units: one pass per part, sectors fully used.
+    /// Minimum number of units: one pass per part, or fully used sectors.
     pub least: u64,
     /// Units of the worst request.
     pub worst: u64,
 }
 
 impl Requests {
-    /// Units over the minimum: 1 is perfect, 2 a two-way bank conflict in every request.
+    /// Units divided by their minimum: 1 is perfect; 2 is a two-way bank conflict in every request.
     pub fn ratio(&self) -> f64 {
         self.units as f64 / self.least.max(1) as f64
     }
@@ -127,7 +128,8 @@ pub(super) fn add(
     requests.worst = requests.worst.max(units);
 }
 
-/// Passes over the banks for lanes that each access `words` words from these on.
+/// Passes over the banks for lanes that each access `words` consecutive words, starting at the
+/// given indices.
 fn passes(lanes: impl Iterator<Item = u64>, words: u64) -> u64 {
     let asked: BTreeSet<u64> = lanes.flat_map(|first| first..first + words).collect();
     let mut banks = [0; BANKS];
@@ -139,7 +141,7 @@ fn passes(lanes: impl Iterator<Item = u64>, words: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Units and their minimum, for 32 lanes at multiples of a stride.
+    /// Units and their minimum for 32 lanes whose addresses are multiples of `stride`.
     fn of(operation: Operation, bytes: usize, stride: u64) -> [u64; 2] {
         let mut counts = Counts::default();
         let addresses = std::array::from_fn(|lane| lane as u64 * stride);

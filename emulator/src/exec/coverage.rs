@@ -12,10 +12,10 @@ use crate::ptx::program::Program;
 /// The file to which each kernel's lines are appended, as `KERNEL LINE COUNT OPCODE`.
 const FILE: &str = "DRIVER_COVERAGE";
 
-/// How many warps executed an instruction, and its opcode.
+/// An instruction's opcode, and how many warps executed it.
 type Count = (u64, Box<str>);
 
-/// By kernel and PTX line.
+/// Counts by kernel and PTX line.
 static COUNTS: Mutex<BTreeMap<(String, u32), Count>> = Mutex::new(BTreeMap::new());
 
 /// Counters for a launch, by instruction; empty if disabled.

@@ -1,4 +1,4 @@
-//! Asynchronous work of a block: MMAs, barriers, copies.
+//! State of a block's asynchronous work: wgmmas, barriers, copies.
 
 use super::{LAUNCH_FAILED, Trouble, trouble};
 
@@ -14,15 +14,15 @@ pub(super) enum Progress {
 
 /// Extent of k in one wgmma.
 pub(super) const DEPTH: usize = 16;
-/// Tag of a register accessed by ordinary instructions since the last `wgmma.fence`.
+/// Tag of a register that ordinary instructions have accessed since the last `wgmma.fence`.
 pub(super) const ORDINARY: u16 = u16::MAX;
 
 pub(super) type Row = [u16; DEPTH];
 
-/// A wgmma in flight, with its operands' values at the start.
+/// A wgmma in flight, with its operands' values when it was issued.
 #[derive(Debug)]
 pub(super) struct Flying {
-    /// Its instruction.
+    /// Index of its instruction.
     pub(super) step: usize,
     pub(super) group: u32,
     pub(super) left: Option<Source>,
@@ -30,7 +30,7 @@ pub(super) struct Flying {
     pub(super) adds: bool,
     pub(super) a: Vec<Row>,
     pub(super) b: Vec<Row>,
-    /// A wait has found the operands unchanged: from then on they are not read.
+    /// True once a wait has found the operands unchanged; after that they may be overwritten.
     pub(super) is_read: bool,
 }
 
@@ -39,8 +39,8 @@ pub(super) struct Flying {
 pub(super) struct PendingWgmmas {
     pub(super) flying: Vec<Flying>,
     pub(super) committed: u32,
-    /// By register: [`ORDINARY`], or the columns of the wgmmas that accessed it since the last
-    /// fence, or 0.
+    /// By register: [`ORDINARY`]; or, if only wgmmas accessed it since the last fence, their number
+    /// of columns; or 0.
     pub(super) touched: Vec<u16>,
 }
 
@@ -56,13 +56,13 @@ impl PendingWgmmas {
     }
 }
 
-/// Rows of an operand in shared memory, as given by a descriptor.
+/// Rows of an operand in shared memory, located by a descriptor.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Source {
     pub(super) start: usize,
     pub(super) leading: usize,
     pub(super) stride: usize,
-    /// Bytes of a line covered by the swizzle, 16 if none.
+    /// Bytes of a line of the swizzle; 16 without a swizzle.
     pub(super) line: usize,
     pub(super) transposed: bool,
     pub(super) first: usize,
@@ -70,7 +70,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// PTX ISA, "matrix descriptor format".
+    /// Decodes a descriptor (PTX ISA, "matrix descriptor format").
     pub(super) fn of(
         bits: u64,
         transposed: bool,
@@ -86,8 +86,8 @@ impl Source {
         Ok(Self { start, leading, stride, line, transposed, first, rows })
     }
 
-    /// Offset of 16 bytes: a part of a row's k, or, transposed, of a k's rows. The layouts are in
-    /// CUTLASS, `cute/arch/mma_sm90_desc.hpp`.
+    /// Offset of a 16-byte piece: part `part` of row `line`, or, if transposed, of the column with
+    /// k = `line`. CUTLASS describes the layouts in `cute/arch/mma_sm90_desc.hpp`.
     pub(super) fn place(&self, line: usize, part: usize) -> usize {
         let Self { start, leading, stride, line: width, .. } = *self;
         let (group, within) = (line / 8, line % 8 * width);
@@ -104,7 +104,7 @@ impl Source {
         at ^ (at >> 7 & (width / 16 - 1)) << 4
     }
 
-    /// Line and part of each 16-byte piece.
+    /// Line and part of each 16-byte piece of the operand.
     pub(super) fn pieces(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
         let (rows, lines) = (self.first..self.first + self.rows, 0..DEPTH);
         let (lines, parts) = match self.transposed {
@@ -115,25 +115,26 @@ impl Source {
     }
 }
 
-/// Maximum arrivals and bytes of a phase (PTX ISA, "mbarrier").
+/// Maximum arrivals and maximum bytes of a phase (PTX ISA, "mbarrier").
 pub(super) const MAX_COUNT: u32 = (1 << 20) - 1;
-/// One barrier.
+/// An mbarrier.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct State {
     pub(super) count: u32,
     pub(super) pending: u32,
-    /// Bytes that are expected but not arrived, or arrived but not expected.
+    /// Expected bytes minus arrived bytes; negative if more arrived than expected so far.
     pub(super) bytes: i64,
     pub(super) phase: u64,
-    /// The warp that initialised it, and the number of barriers of any kind before.
+    /// The warp that initialised the barrier, and in `made` the value of `Shared::barriers` at that
+    /// time.
     pub(super) maker: u32,
     pub(super) made: u64,
-    /// It is visible to the asynchronous proxy.
+    /// True if a fence has made the initialisation visible to the asynchronous proxy.
     pub(super) is_fenced: bool,
 }
 
 impl State {
-    /// Ends the phase if nothing is pending.
+    /// Ends the phase, and returns true, if no arrivals and bytes are pending.
     pub(super) fn settle(&mut self) -> bool {
         let is_complete = self.pending == 0 && self.bytes == 0;
         if is_complete {
@@ -145,7 +146,7 @@ impl State {
 
     pub(super) fn arrive(&mut self, count: u32) -> Result<bool, &'static str> {
         if count == 0 || count > self.pending {
-            return Err("more arrivals than the phase of the barrier waits for");
+            return Err("more arrivals than the phase of the barrier expects");
         }
         self.pending -= count;
         Ok(self.settle())
@@ -160,7 +161,7 @@ impl State {
     }
 }
 
-/// Named barriers of a block.
+/// Number of named barriers of a block.
 pub(super) const MAX_BARRIERS: usize = 16;
 
 /// One named barrier.
@@ -174,7 +175,7 @@ pub(super) struct Named {
 
 pub(super) type Piece = [u8; 16];
 
-/// A line of a copy: its global address, and which of its bytes are inside the tensor.
+/// A line of a copy: its global address, and the range of its bytes that is inside the tensor.
 #[derive(Debug, Clone)]
 pub(super) struct Line {
     pub(super) global: u64,
@@ -191,7 +192,7 @@ pub(super) struct Load {
     pub(super) pieces: Vec<(usize, Piece)>,
 }
 
-/// A copy to global memory that has not been waited for.
+/// A copy to global memory for which no wait has completed.
 #[derive(Debug)]
 pub(super) struct Store {
     pub(super) warp: u32,
@@ -203,7 +204,7 @@ pub(super) struct Store {
     pub(super) is_written: bool,
 }
 
-/// The copies of a block.
+/// The bulk copies of a block that are in flight.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
     pub(super) loads: Vec<Load>,
@@ -220,7 +221,7 @@ impl Copies {
         self.groups.resize(threads, 0);
     }
 
-    /// A warp with copies to global memory that have not been waited for.
+    /// Warp and lane of a copy to global memory that may still read shared memory.
     pub(super) fn unread(&self) -> Option<(u32, usize)> {
         let left = self.stores.iter().find(|store| !store.is_read);
         left.map(|store| (store.warp, store.lane))

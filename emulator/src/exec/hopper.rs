@@ -42,7 +42,7 @@ impl Block<'_> {
             Hopper::Elect(lane, predicate, named) => {
                 let all = warp.word(*named)[mask.trailing_zeros() as usize];
                 if all == 0 || all & warp.alive != mask {
-                    let text = format!("is met by lanes {mask:#x}, and names {all:#x}");
+                    let text = format!("is executed by lanes {mask:#x}, but its mask is {all:#x}");
                     return trouble(LAUNCH_FAILED, mask, text);
                 }
                 let leader = mask.trailing_zeros();
@@ -62,7 +62,7 @@ impl Block<'_> {
         Ok(Progress::On)
     }
 
-    /// Addresses in shared memory.
+    /// Offsets in shared memory of each lane's operand.
     pub(super) fn near_addresses(&self, warp: &Warp, place: &Place) -> Doubles {
         let window = if place.is_generic { SHARED_WINDOW } else { 0 };
         self.addresses(warp, &place.address).map(|address| address.wrapping_sub(window))
@@ -98,7 +98,7 @@ impl Block<'_> {
             return trouble(LAUNCH_FAILED, mask, text);
         }
         if !is_new && barrier.expected != threads {
-            let text = format!("meets {threads} threads where others meet {}", barrier.expected);
+            let text = format!("expects {threads} threads, others expect {}", barrier.expected);
             return trouble(LAUNCH_FAILED, mask, text);
         }
         barrier.expected = threads;

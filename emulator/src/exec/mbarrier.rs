@@ -1,4 +1,4 @@
-//! Barriers in shared memory (`mbarrier`): arrivals and bytes that complete a phase.
+//! Barriers in shared memory (`mbarrier`), whose phases complete by arrivals and bytes.
 
 use super::block::Block;
 use super::flight::{MAX_COUNT, Progress, State};
@@ -8,11 +8,11 @@ use super::{LAUNCH_FAILED, Trouble, trouble};
 use crate::ptx::hopper::{Mbarrier, Phase};
 use crate::ptx::program::Place;
 
-/// Stored in the bytes of a barrier, so that an overwrite is detected.
+/// Pattern stored in the bytes of a barrier, to detect that they are overwritten.
 const PATTERN: u64 = 0x6d62_6172_7269_6572;
 
 impl Block<'_> {
-    /// An operation on a barrier, lane by lane.
+    /// Executes an operation on barriers, lane by lane.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     pub(super) fn mbarrier(
         &mut self,
@@ -59,7 +59,7 @@ impl Block<'_> {
         if let Mbarrier::Init(count) = op {
             let count = warp.word(*count)[lane];
             if count == 0 || count > MAX_COUNT {
-                return fail("a barrier of that many arrivals");
+                return fail("invalid arrival count of a barrier");
             }
             self.shared.place("a barrier", address, 8, 8, lane)?;
             self.shared.touch(at, 8, warp.index, lane, Touch::Write)?;
@@ -87,7 +87,7 @@ impl Block<'_> {
                 state.expect(bytes).and_then(|()| state.arrive(count))
             }
             Mbarrier::CopiesArrive(true) => state.arrive(1),
-            // Without `noinc` the arrival was added to the phase's expected arrivals.
+            // Without `noinc`, the pending count is incremented and decremented: nothing changes.
             Mbarrier::CopiesArrive(false) | Mbarrier::Init(_) | Mbarrier::Test(..) => Ok(false),
         };
         self.mbarriers.insert(at, state);
@@ -99,7 +99,7 @@ impl Block<'_> {
         Ok(())
     }
 
-    /// The barrier at an address, checked for use by a warp.
+    /// The barrier at an address, after checks that this warp may use it.
     fn known(&self, warp: &Warp, address: u64, lane: usize) -> Result<State, Trouble> {
         let at = self.shared.place("a barrier", address, 8, 8, lane)?;
         let Some(state) = self.mbarriers.get(&at).copied() else {
@@ -111,7 +111,7 @@ impl Block<'_> {
             return trouble(LAUNCH_FAILED, 1 << lane, text);
         }
         if state.maker != warp.index && state.made == self.shared.barriers {
-            let text = "uses a barrier that another warp initialised since the last barrier";
+            let text = "uses an mbarrier that another warp initialised since the last barrier";
             return trouble(LAUNCH_FAILED, 1 << lane, text);
         }
         Ok(state)
@@ -122,7 +122,7 @@ impl Block<'_> {
         self.mbarriers.values_mut().for_each(|state| state.is_fenced = true);
     }
 
-    /// The barrier that a bulk copy will signal.
+    /// Offset of the barrier that a bulk copy will signal, after checks.
     pub(super) fn barrier_of_copy(
         &self,
         warp: &Warp,
@@ -131,16 +131,16 @@ impl Block<'_> {
     ) -> Result<usize, Trouble> {
         let state = self.known(warp, address, lane)?;
         if !state.is_fenced && !self.shared.is_fenced(address as usize, 8) {
-            let text = "the barrier's initialisation has no fence before a bulk copy";
+            let text = "the barrier's initialisation is not fenced before a bulk copy";
             return trouble(LAUNCH_FAILED, 1 << lane, text);
         }
         Ok(address as usize)
     }
 
-    /// Notes that bytes have arrived.
+    /// Counts bytes that have arrived at a barrier.
     pub(super) fn complete_bytes(&mut self, at: usize, bytes: usize) -> Result<(), Trouble> {
         let Some(state) = self.mbarriers.get_mut(&at) else {
-            let text = format!("a bulk copy ends at {at:#x}, where its barrier is no more");
+            let text = format!("a bulk copy ends, but its barrier at {at:#x} no longer exists");
             return trouble(LAUNCH_FAILED, 1, text);
         };
         state.bytes -= bytes as i64;

@@ -1,5 +1,6 @@
-//! Executes launches: warp by warp, 32 lanes at once, with every access checked.
-// Loops over lanes, not iterators: inlined code is vectorised for the features of its caller.
+//! Executes launches: one warp at a time, all 32 lanes together, and checks every memory access.
+// Lanes are visited by index, not by iterators: inlined loops are vectorised for the features of
+// their caller.
 #![allow(clippy::needless_range_loop)]
 
 mod access;
@@ -26,14 +27,14 @@ use crate::random::Random;
 use block::Block;
 pub(crate) use counts::{Counted, Counts};
 
-/// Maximum warp instructions of a block; with more it is considered endless.
+/// Maximum number of warp instructions of a block; a block with more is considered endless.
 const MAX_INSTRUCTIONS: u64 = 1 << 32;
 
 /// CUDA error codes.
 const ILLEGAL_ADDRESS: i32 = 700;
 const LAUNCH_TIMEOUT: i32 = 702;
 const MISALIGNED_ADDRESS: i32 = 716;
-/// The error for mistakes that CUDA would not detect, but this device rejects.
+/// The error for mistakes that CUDA does not detect, but this device rejects.
 const LAUNCH_FAILED: i32 = 719;
 
 /// One launch of a kernel.
@@ -46,7 +47,7 @@ pub(crate) struct Launch {
     pub(crate) dynamic_shared: u32,
     /// The parameters, in the layout of the kernel's `parameters`.
     pub(crate) parameters: Vec<u8>,
-    /// All ranges that the kernel may access, if the program declares them.
+    /// All ranges that the kernel may access, if the program has declared them.
     pub(crate) declared: Option<Vec<Declared>>,
 }
 
@@ -56,11 +57,11 @@ pub(crate) struct Launch {
 pub(crate) struct Declared {
     pub(crate) first: u64,
     pub(crate) bytes: u64,
-    /// 1 if they may be written.
+    /// 1 if the bytes may be written.
     pub(crate) writes: u64,
 }
 
-/// Why a launch failed.
+/// The failure of a launch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
     /// The driver's error code, such as 700 for an illegal address.
@@ -69,7 +70,7 @@ pub(crate) struct Fault {
     pub(crate) sentence: String,
 }
 
-/// An error in some lanes, before its location is added.
+/// An error in some lanes, before the location is added.
 #[derive(Debug)]
 struct Trouble {
     code: i32,
@@ -81,12 +82,13 @@ fn trouble<T>(code: i32, lanes: u32, text: impl Into<String>) -> Result<T, Troub
     Err(Trouble { code, text: text.into(), lanes })
 }
 
-/// Accumulation in tensor cores.
+/// The rounding of tensor core accumulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sums {
     /// In fp32, rounded after each multiply-add.
     Rounded,
-    /// In groups of `group` terms, truncated with `bits` bits beyond fp32's.
+    /// In groups of `group` terms, which are aligned and truncated to `bits` more bits than fp32
+    /// has.
     Cut { group: usize, bits: i32 },
 }
 
@@ -102,8 +104,8 @@ pub(crate) struct Options {
     pub(crate) count: bool,
 }
 
-/// Runs all blocks; the order of blocks and warps is randomised by `seed`. Returns the requests of
-/// warps, if counted.
+/// Runs all blocks; the order of blocks and warps is randomised by `seed`. Returns the counted
+/// requests of warps, if counting is enabled.
 ///
 /// # Errors
 /// The first error, with its location.
@@ -114,10 +116,10 @@ pub(crate) fn run(
     options: Options,
 ) -> Result<Option<Counted>, Fault> {
     let name = &launch.kernel.name;
-    assert!(is_supported(), "a module is loaded on no other processor");
+    assert!(is_supported(), "modules are loaded only on supported processors");
     let mut random = Random::new(seed);
     let count = launch.grid.iter().map(|size| *size as usize).product::<usize>();
-    // Visits all blocks once, with a stride that is coprime to their number.
+    // The stride is coprime to the number of blocks, so the loop visits each block once.
     let first = random.below(count);
     let mut step = 1 + random.below(count);
     while gcd(step, count) != 1 {

@@ -1,20 +1,21 @@
-//! Global bytes accessed by the blocks of a launch; one block may not access another's writes.
+//! Global bytes accessed by each block of a launch: a block may not access bytes that a different
+//! block writes.
 
 use std::collections::HashMap;
 
 use super::{LAUNCH_FAILED, Trouble, trouble};
 
 const PAGE: u64 = 4096;
-/// Instead of a block: more than one.
+/// Block number that means more than one block.
 const SEVERAL: u32 = u32::MAX;
 
-/// Blocks, counted from 1, that accessed a byte.
+/// The blocks that accessed a byte, numbered from 1.
 #[derive(Debug, Clone, Copy, Default)]
 struct Touched {
     writer: u32,
     reader: u32,
     is_atomic: bool,
-    /// Read through the read-only cache.
+    /// Was read through the read-only cache.
     is_read_only: bool,
 }
 
@@ -53,7 +54,7 @@ impl Races {
             } else if access == Access::ReadOnly && touched.writer != 0 {
                 "reads with ld.global.nc bytes that this launch writes"
             } else if other(touched.writer) && !both_atomic {
-                "touches bytes that another block of the launch writes"
+                "accesses bytes that another block of the launch writes"
             } else if is_write && other(touched.reader) && !both_atomic {
                 "writes bytes that another block of the launch reads"
             } else {

@@ -1,23 +1,23 @@
-//! Shared memory of a block: its bytes, and the warps that accessed them since the last barrier.
+//! Shared memory of a block: the bytes, and which warps accessed each byte since the last barrier.
 
 use super::{ILLEGAL_ADDRESS, LAUNCH_FAILED, MISALIGNED_ADDRESS, Trouble, trouble};
 use crate::ptx::program::Program;
 
-/// The last access to a byte: the number of barriers before it, and a warp. Accesses after the last
-/// barrier have the largest tags.
+/// The last access to a byte: its epoch (the number of barriers before the access) in the upper
+/// bits, and its warp. Accesses after the last barrier have the largest tags.
 type Tag = u16;
 
-/// Bits of a tag's warp.
+/// Number of bits for the warp in a tag.
 const WARP_BITS: u32 = 7;
-/// Instead of a warp: more than one.
+/// Warp number that means more than one warp.
 const SEVERAL: Tag = 32;
-/// Added to the warp: only by atomics.
+/// Flag in the warp bits: the byte was accessed only by atomics.
 const ATOMIC: Tag = 64;
-/// A copy to the byte is in flight.
+/// Tag of a byte that is the target of a copy in flight.
 const IN_FLIGHT: Tag = Tag::MAX;
-/// Instead of a tag: no access.
+/// Tag of a byte without an access.
 const NEVER: Tag = 0;
-/// Maximum barrier count in a tag.
+/// Maximum epoch in a tag.
 const MAX_EPOCH: Tag = (1 << (16 - WARP_BITS)) - 2;
 
 /// Kind of access.
@@ -26,9 +26,9 @@ pub(super) enum Touch {
     Read,
     Write,
     Atomic,
-    /// A copy begins; its bytes may not be accessed.
+    /// A copy to these bytes begins; until it completes they may not be accessed.
     Begin,
-    /// The copy's lane has waited for it.
+    /// The lane that issued the copy has waited for it.
     Land,
     /// A bulk copy has completed.
     LandBulk,
@@ -37,18 +37,19 @@ pub(super) enum Touch {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) bytes: Vec<u8>,
-    /// By byte; empty if checks are off.
+    /// Tag of the last write by byte; empty if checks are off.
     written: Vec<Tag>,
     read: Vec<Tag>,
     epoch: Tag,
-    /// Barriers of any kind, over all blocks.
+    /// Number of completed barriers of any kind, over all blocks.
     pub(super) barriers: u64,
-    /// Warps are also ordered by barriers for a part of them: races between warps are not checked.
+    /// True if the kernel has barriers for a part of the warps, such as mbarriers: races between
+    /// warps are not checked.
     is_partial: bool,
-    /// By byte, the 1-based thread that wrote it without a proxy fence since; empty if the
-    /// asynchronous proxy is not used.
+    /// By byte, the thread (from 1) whose write is not yet covered by a proxy fence, or 0; empty if
+    /// the asynchronous proxy is not used.
     unfenced: Vec<u16>,
-    /// By warp, its writes since its fence: offsets, lengths and lanes.
+    /// By warp, its unfenced writes: offsets, lengths and lanes.
     wrote: Vec<Vec<(u32, u8, u8)>>,
 }
 
@@ -67,7 +68,7 @@ impl Shared {
         }
     }
 
-    /// Begins a block: no byte is written.
+    /// Begins a block: all bytes count as unwritten.
     pub(super) fn begin(&mut self) {
         self.barrier();
         self.bytes.fill(0xff);
@@ -89,7 +90,7 @@ impl Shared {
         self.epoch += 1;
     }
 
-    /// Offset of a lane's bytes at an address, which must be in range and aligned.
+    /// Offset of a lane's bytes; an error if the address is out of range or misaligned.
     #[inline(always)]
     pub(super) fn place(
         &self,
@@ -113,7 +114,7 @@ impl Shared {
         Ok(address as usize)
     }
 
-    /// Notes that a warp accesses 1, 2, 4, 8 or 16 bytes, which are in range.
+    /// Records a warp's access to 1, 2, 4, 8 or 16 bytes, which must be in range.
     #[inline(always)]
     pub(super) fn touch(
         &mut self,
@@ -157,7 +158,8 @@ impl Shared {
         tags.fill(thread);
     }
 
-    /// A fence of some lanes: covers their writes, and others' writes before the last barrier.
+    /// A proxy fence executed by some lanes: covers writes of these lanes, and writes of any thread
+    /// before the last barrier.
     pub(super) fn fence(&mut self, warp: u32, mask: u32) {
         let now = self.epoch << WARP_BITS;
         for (other, list) in self.wrote.iter_mut().enumerate() {
@@ -180,18 +182,17 @@ impl Shared {
         self.unfenced.get(at..at + bytes).is_none_or(|tags| tags.iter().all(|tag| *tag == 0))
     }
 
-    /// A read by the asynchronous proxy, for a warp, of bytes that are in range.
+    /// Records a read by the asynchronous proxy for a warp; the bytes must be in range.
     pub(super) fn read_async(&mut self, at: usize, bytes: usize, warp: u32) -> Result<(), Trouble> {
         self.touch(at, bytes, warp, 0, Touch::Read)?;
         if self.is_fenced(at, bytes) {
             return Ok(());
         }
-        let text =
-            format!("no fence.proxy.async stands between the writes and this read of {at:#x}");
+        let text = format!("no fence.proxy.async between the writes and this read of {at:#x}");
         trouble(LAUNCH_FAILED, 1, text)
     }
 
-    /// Notes an access; returns false, and notes nothing, if it is invalid.
+    /// Records an access; if the access is invalid, records nothing and returns false.
     #[inline(always)]
     fn note<const N: usize>(&mut self, at: usize, warp: u32, touch: Touch) -> bool {
         let now = self.epoch << WARP_BITS;
@@ -237,7 +238,7 @@ impl Shared {
         true
     }
 
-    /// The smallest tag of accesses that are not ordered before now.
+    /// The smallest tag of accesses that no barrier orders before a new access.
     #[inline(always)]
     fn since(&self) -> Tag {
         if self.is_partial { IN_FLIGHT } else { self.epoch << WARP_BITS }
@@ -249,11 +250,11 @@ impl Shared {
         let written = &self.written[at..at + bytes];
         let is_of_others = |tag: &Tag| *tag >= since && tag & !ATOMIC != now | warp as Tag;
         let text = if written.contains(&IN_FLIGHT) {
-            "touches shared bytes that a cp.async still brings"
+            "accesses shared bytes of a copy in flight"
         } else if written.iter().any(is_of_others) {
-            "touches shared bytes that another warp wrote since the last barrier"
+            "accesses shared bytes that another warp wrote since the last barrier"
         } else if written.contains(&NEVER) && !self.read[at..at + bytes].iter().any(is_of_others) {
-            "reads shared bytes that nobody wrote"
+            "reads uninitialised shared bytes"
         } else {
             "writes shared bytes that another warp read since the last barrier"
         };

@@ -8,7 +8,8 @@ use crate::ptx::program::Reg;
 /// m16n8k16 of halves: d, a, b, c.
 #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
 pub(super) fn mma16(warp: &mut Warp, of: &[Reg; 14], sums: Sums) {
-    // Rows of `a`, and columns of `b`, as pairs of halves; four lanes hold eight pairs of a row.
+    // Rows of `a` and columns of `b`, as pairs of fp16 values; four lanes hold the eight pairs of a
+    // row.
     let (mut a_pairs, mut b_pairs) = ([[0u32; 8]; 16], [[0u32; 8]; 8]);
     for r in 0..4 {
         let words = warp.word(of[4 + r]);
@@ -42,7 +43,7 @@ pub(super) fn mma16(warp: &mut Warp, of: &[Reg; 14], sums: Sums) {
 #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
 pub(super) fn mma8(warp: &mut Warp, of: &[Reg; 14], sums: Sums) {
     let (mut a, mut b) = ([[0f32; 8]; 16], [[0f32; 8]; 8]);
-    // The low bits of an operand are ignored.
+    // Hardware ignores the low bits of a tf32 operand.
     let tf32 = |word: u32| f32::from_bits(word & !0x1fff);
     for r in 0..4 {
         let words = warp.word(of[4 + r]);
@@ -92,7 +93,7 @@ pub(super) fn scatter(warp: &mut Warp, of: &[Reg; 14], d: &[[f32; 8]; 16]) {
     }
 }
 
-/// As [`gather`], from two registers of two halves.
+/// Like [`gather`], from two registers with two fp16 values each.
 #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
 pub(super) fn gather_halves(warp: &Warp, of: &[Reg; 14]) -> [[f32; 8]; 16] {
     let mut d = [[0f32; 8]; 16];
@@ -105,7 +106,7 @@ pub(super) fn gather_halves(warp: &Warp, of: &[Reg; 14]) -> [[f32; 8]; 16] {
     d
 }
 
-/// As [`scatter`], to two registers of two halves.
+/// Like [`scatter`], to two registers with two fp16 values each.
 #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
 pub(super) fn scatter_halves(warp: &mut Warp, of: &[Reg; 14], d: &[[f32; 8]; 16]) {
     for half in 0..2 {
@@ -121,7 +122,8 @@ pub(super) fn scatter_halves(warp: &mut Warp, of: &[Reg; 14], d: &[[f32; 8]; 16]
     }
 }
 
-/// `d += a b`. A wgmma of two operands is exact in fp32, so an FMA rounds like multiply and add.
+/// `d += a b`. The multiplication of two fp16, bf16 or tf32 values is exact in fp32, so an FMA
+/// rounds like a multiplication followed by an addition.
 #[inline(always)]
 pub(super) fn multiply<const K: usize>(
     a: &[[f32; K]; 16],
@@ -151,8 +153,9 @@ pub(super) fn multiply<const K: usize>(
     }
 }
 
-/// `c` plus the terms, aligned to the largest of them, truncated at `bits` more bits than fp32 has,
-/// summed exactly, and truncated to fp32. NaN and infinity pass through.
+/// The sum of `c` and the terms: all are aligned to the largest one, truncated to `bits` more bits
+/// than fp32 has, and summed exactly; the sum is truncated to fp32. NaN and infinity are
+/// propagated.
 fn cut(wgmmas: &[f64], c: f32, bits: i32) -> f32 {
     let terms = || wgmmas.iter().copied().chain([f64::from(c)]);
     let plain: f64 = terms().sum();
@@ -160,7 +163,7 @@ fn cut(wgmmas: &[f64], c: f32, bits: i32) -> f32 {
     if !plain.is_finite() || largest == 0.0 {
         return plain as f32;
     }
-    // The exponent at which the largest is in [0.5, 1).
+    // The largest term is in [0.5, 1) * 2^exponent.
     let exponent = ((largest.to_bits() >> 52) as i32 - 1022).max(-1000);
     let unit = 2f64.powi(exponent - 24 - bits);
     let sum = terms().map(|term| (term / unit).trunc()).sum::<f64>() * unit;

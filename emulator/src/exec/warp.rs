@@ -10,19 +10,19 @@ use crate::random::Random;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Copy16 {
     pub(super) lane: u8,
-    /// The lane's group of the copy.
+    /// Number of the lane's copy group that contains the copy.
     pub(super) group: u32,
     pub(super) to: usize,
     pub(super) bytes: [u8; 16],
     pub(super) length: u8,
-    /// The bytes have already arrived, but may not be read yet.
+    /// The bytes are already in shared memory, but may not be read yet.
     pub(super) has_landed: bool,
 }
 
-/// Why a warp stopped.
+/// The reason why a warp stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// Its turn is over.
+    /// Its turn has ended.
     Turn,
     /// It waits at a barrier of the block.
     Barrier,
@@ -35,28 +35,29 @@ pub(super) enum Stop {
 pub(super) struct Warp {
     pub(super) index: u32,
     pub(super) registers: Registers,
-    /// The program counter of the running group of lanes.
+    /// The program counter of the lanes that are running.
     pub(super) pc: usize,
     pub(super) mask: u32,
-    /// The other groups: program counter and lanes.
+    /// The diverged groups of lanes: program counter and lane mask.
     pub(super) others: Vec<(usize, u32)>,
-    /// Lowest program counter of the other groups.
+    /// Lowest program counter in `others`.
     pub(super) next_other: usize,
     /// Lanes that have not exited.
     pub(super) alive: u32,
     pub(super) local: Vec<u8>,
-    /// Call instruction that each lane is in.
+    /// By lane, the call instruction whose function the lane executes, or [`NO_CALL`].
     pub(super) calls: [u32; 32],
     pub(super) copies: Vec<Copy16>,
     /// Number of copy groups committed by each lane.
     pub(super) groups: Words,
-    /// A predicate that waits for the block's reduction, and the lanes in which it is true.
+    /// While the warp waits at a barrier with a reduction: the destination predicate, and the lanes
+    /// whose source is true.
     pub(super) vote: Option<(Reg, u32)>,
-    /// The phase of a named barrier that it waits for.
+    /// The phase of a named barrier that the warp waits for.
     pub(super) round: Option<u32>,
 }
 
-/// Instead of a call: none.
+/// Value for a lane that executes no call.
 pub(super) const NO_CALL: u32 = u32::MAX;
 
 impl Warp {
@@ -78,7 +79,7 @@ impl Warp {
         }
     }
 
-    /// Begins a block with `threads` threads in this warp.
+    /// Begins a block in which this warp has `threads` threads.
     pub(super) fn begin(&mut self, threads: u32, unset: &[Vec<Reg>; 3], random: &mut Random) {
         self.alive = if threads >= 32 { u32::MAX } else { (1 << threads) - 1 };
         (self.pc, self.mask) = (0, self.alive);
@@ -92,7 +93,7 @@ impl Warp {
         self.local.fill(0xff);
     }
 
-    /// Adds a group to the others.
+    /// Adds a group of lanes to `others`.
     pub(super) fn set_aside(&mut self, pc: usize, mask: u32) {
         match self.others.iter_mut().find(|(at, _)| *at == pc) {
             Some((_, lanes)) => *lanes |= mask,
@@ -101,7 +102,8 @@ impl Warp {
         self.next_other = self.next_other.min(pc);
     }
 
-    /// Runs the group with the lowest program counter: groups reconverge where control flow does.
+    /// Switches to the group with the lowest program counter, merged with groups at the same one:
+    /// lanes reconverge where control flow does.
     pub(super) fn regroup(&mut self) {
         if self.mask != 0 {
             let (pc, mask) = (self.pc, self.mask);

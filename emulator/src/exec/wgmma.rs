@@ -1,4 +1,5 @@
-//! `wgmma`: operands in shared memory, accumulators in registers, in flight until waited for.
+//! `wgmma`: its operands are in shared memory, its accumulators in registers; it is in flight until
+//! a wait.
 
 use super::block::Block;
 use super::flight::{DEPTH, Flying, ORDINARY, Progress, Row, Source};
@@ -33,12 +34,12 @@ impl Block<'_> {
         }
     }
 
-    /// The values of an operand, checked to be written and visible to the asynchronous proxy.
+    /// Reads an operand; checks that its bytes are written and visible to the asynchronous proxy.
     fn factor(&mut self, warp: u32, source: &Source) -> Result<Vec<Row>, Trouble> {
         let mut rows = vec![[0; DEPTH]; source.rows];
         for (line, part) in source.pieces() {
             let at = source.place(line, part);
-            self.shared.place("a descriptor's factor", at as u64, 16, 1, 0)?;
+            self.shared.place("a descriptor's operand", at as u64, 16, 1, 0)?;
             self.shared.read_async(at, 16, warp)?;
             for i in 0..8 {
                 let bytes = &self.shared.bytes[at + 2 * i..][..2];
@@ -53,18 +54,18 @@ impl Block<'_> {
         Ok(rows)
     }
 
-    /// `wgmma.mma_async`: this warp's 16 rows of the 64.
+    /// `wgmma.mma_async`, for this warp's 16 of the 64 rows.
     pub(super) fn wgmma(&mut self, warp: &Warp, wgmma: &Wgmma) -> Result<(), Trouble> {
         let index = warp.index as usize;
         if index / WARPS * WARPS + WARPS > self.wgmmas.len() {
-            return trouble(LAUNCH_FAILED, warp.mask, "is met by less than a warpgroup");
+            return trouble(LAUNCH_FAILED, warp.mask, "is executed by less than a warpgroup");
         }
         self.check_registers(index, wgmma)?;
         let uniform = |reg: Reg| {
             let all = warp.double(reg);
             match all.iter().all(|value| *value == all[0]) {
                 true => Ok(all[0]),
-                false => trouble(LAUNCH_FAILED, warp.mask, "lanes have several descriptors"),
+                false => trouble(LAUNCH_FAILED, warp.mask, "lanes have different descriptors"),
             }
         };
         let [turn_a, turn_b] = wgmma.transposed;
@@ -78,7 +79,7 @@ impl Block<'_> {
         let adds = match warp.predicate(wgmma.adds) {
             0 => false,
             u32::MAX => true,
-            _ => return trouble(LAUNCH_FAILED, warp.mask, "lanes differ in whether they add"),
+            _ => return trouble(LAUNCH_FAILED, warp.mask, "lanes differ in scale-d"),
         };
         let a = match (&left, wgmma.a) {
             (Some(source), _) => self.factor(warp.index, source)?,
@@ -93,7 +94,7 @@ impl Block<'_> {
         Ok(())
     }
 
-    /// Rejects registers with a missing fence or wait.
+    /// Rejects a wgmma whose registers need a fence or a wait first.
     fn check_registers(&self, index: usize, wgmma: &Wgmma) -> Result<(), Trouble> {
         let touched = &self.wgmmas[index].touched;
         let is_ready = |reg: &Reg| [0, wgmma.columns as u16].contains(&touched[*reg as usize]);
@@ -102,10 +103,11 @@ impl Block<'_> {
             Left::Descriptor(_) => [wgmma.d[0]; 4],
         };
         if !wgmma.d.iter().chain(&left).all(is_ready) {
-            let text = "uses registers that were touched since the last wgmma.fence";
+            let text = "uses registers that were accessed since the last wgmma.fence";
             return trouble(LAUNCH_FAILED, u32::MAX, text);
         }
-        // Same accumulators may be used by consecutive wgmmas; other uses of registers need a wait.
+        // Consecutive wgmmas may use the same accumulators; any other reuse of registers needs a
+        // wait.
         let is_factor = matches!(wgmma.a, Left::Registers(_));
         for other in self.flying(index) {
             let holds = |list: &[Reg], reg: &Reg| list.contains(reg);
@@ -115,7 +117,7 @@ impl Block<'_> {
                 Left::Descriptor(_) => false,
             };
             if is_read || is_written {
-                let text = "uses registers of a wgmma that is in flight";
+                let text = "uses registers of another wgmma in flight";
                 return trouble(LAUNCH_FAILED, u32::MAX, text);
             }
         }
@@ -127,7 +129,7 @@ impl Block<'_> {
         flying.iter().filter_map(|flying| self.wgmma_of(flying.step))
     }
 
-    /// Operand A in registers, in the layout of `mma.m16n8k16`.
+    /// The rows of an operand A in registers, which have the layout of `mma.m16n8k16`.
     fn fragments(&self, warp: &Warp, list: [Reg; 4]) -> Vec<Row> {
         let mut rows = vec![[0; DEPTH]; 16];
         for (r, reg) in list.iter().enumerate() {
@@ -139,7 +141,7 @@ impl Block<'_> {
         rows
     }
 
-    /// Notes wgmma registers that an ordinary instruction accesses.
+    /// Records that an ordinary instruction accesses these wgmma registers.
     pub(super) fn touch_registers(&mut self, warp: &Warp, list: &[Reg]) -> Result<(), Trouble> {
         let index = warp.index as usize;
         let is_held = |wgmma: &Wgmma| {
@@ -150,7 +152,7 @@ impl Block<'_> {
             list.iter().any(|reg| wgmma.d.contains(reg) || left.contains(reg))
         };
         if self.flying(index).any(is_held) {
-            let text = "touches registers of a wgmma that is in flight";
+            let text = "accesses registers of a wgmma in flight";
             return trouble(LAUNCH_FAILED, warp.mask, text);
         }
         let state = &mut self.wgmmas[index];
@@ -167,7 +169,8 @@ impl Block<'_> {
         self.wgmmas[warp.index as usize].committed += 1;
     }
 
-    /// `wgmma.wait_group`: once all warps of the warpgroup are there, their operands are read.
+    /// `wgmma.wait_group`: once all warps of the warpgroup have committed the groups, checks their
+    /// operands, and completes this warp's wgmmas.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     pub(super) fn wait_wgmmas(&mut self, warp: &mut Warp, but: u32) -> Result<Progress, Trouble> {
         let index = warp.index as usize;
@@ -184,7 +187,7 @@ impl Block<'_> {
                 let right = self.factor(other as u32, &one.right)?;
                 let left = one.left.map(|left| self.factor(other as u32, &left)).transpose()?;
                 if right != one.b || left.is_some_and(|left| left != one.a) {
-                    let text = "waits for a wgmma whose operands were written meanwhile";
+                    let text = "waits for a wgmma whose operands were overwritten meanwhile";
                     return trouble(LAUNCH_FAILED, warp.mask, text);
                 }
             }

@@ -6,9 +6,9 @@ use super::float;
 use super::forms::{Bits, Forms, Lane};
 use super::{MAX_REGISTERS, Reg, Registers, Words};
 
-/// Arithmetic with the carry flag: the opcode, its operands, the value added for the flag (`None`:
-/// the flag), whether it is written, and the sum without it. For a subtraction the flag is the
-/// carry of `a + !b + 1`, so its absence is the borrow.
+/// An instruction with the carry flag: its opcode, its operands, the carry that it adds (`None`:
+/// the flag), whether it writes the flag, and its sum without the carry. A subtraction is `a + !b +
+/// 1`, so a cleared flag means a borrow.
 type Carry = (&'static str, &'static str, Option<u64>, bool, fn([u64; 3]) -> u64);
 
 const CARRIES: [Carry; 10] = [
@@ -36,8 +36,8 @@ fn subtract([a, b, _]: [u64; 3]) -> u64 {
     a + low(!b)
 }
 
-/// Adds the integer instructions of one width, which replaces `#`: its signed and unsigned types,
-/// and the types of multiplications.
+/// Adds the integer instructions of one width, whose bits replace `#` in opcodes. The types are
+/// unsigned and signed values, and unsigned and signed results of widening multiplications.
 macro_rules! integers {
     ($forms:ident, $bits:literal, [$plain:ty, $signed:ty, $wide:ty, $wide_signed:ty]) => {
         let of = |opcodes: &str| opcodes.replace('#', stringify!($bits));
@@ -95,7 +95,7 @@ macro_rules! integers {
     };
 }
 
-/// The same for floats.
+/// Adds the floating-point instructions of one width.
 macro_rules! floats {
     ($forms:ident, $bits:literal, $float:ty) => {
         let of = |opcodes: &str| opcodes.replace('#', stringify!($bits));
@@ -134,7 +134,7 @@ impl Forms {
         self.parts();
     }
 
-    /// Only for 32-bit integers.
+    /// Instructions that exist only for 32-bit integers.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     fn words(&mut self) {
         self.one("brev.b32", u32::reverse_bits);
@@ -164,7 +164,7 @@ impl Forms {
         }
     }
 
-    /// 16-bit values are zero-extended in their registers.
+    /// 16-bit instructions; values are zero-extended in their registers.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     fn halves(&mut self) {
         self.two("and.b16", |a: u16, b: u16| a & b);
@@ -210,8 +210,8 @@ impl Forms {
         self.test(&format!("setp.nan.{kind}"), |a: T, b: T| a.partial_cmp(&b).is_none());
     }
 
-    /// Conversions; to integers they saturate, and NaN gives 0. `s64.s32` takes the low half of a
-    /// 64-bit register, as `s64.low`.
+    /// Conversions. Conversions to integers saturate, and convert NaN to 0. `s64.s32` with a 64-bit
+    /// source register uses its low half, as `s64.low`.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     fn conversions(&mut self) {
         self.one("cvt.s64.s32", |a: i32| i64::from(a));
@@ -352,7 +352,7 @@ fn insert(a: u64, b: u64, at: u32, length: u32, width: u32) -> u64 {
     b & !mask | a << at & mask
 }
 
-/// `prmt`, whose selector selects bytes, or their signs.
+/// `prmt`, whose selector selects bytes or their replicated signs.
 fn permute(a: u32, b: u32, selector: u32) -> u32 {
     let all = u64::from(a) | u64::from(b) << 32;
     (0..4).fold(0, |value, i| {

@@ -9,13 +9,13 @@ use std::mem::transmute;
 /// The canonical NaN.
 const NAN: u32 = 0x7fff_ffff;
 
-/// A result's bits: NVIDIA GPUs return a canonical NaN.
+/// The bits of a result; any NaN becomes the canonical NaN, as on NVIDIA GPUs.
 #[inline(always)]
 pub(crate) fn bits(value: f32) -> u32 {
     if value.is_nan() { NAN } else { value.to_bits() }
 }
 
-/// Selects one of two numbers: equal ones by their signs, the number of a number and a NaN.
+/// Minimum or maximum: -0 is less than +0, and a number is preferred to NaN.
 macro_rules! choices {
     ($name:ident, $float:ident, $choose:ident, $both:tt) => {
         #[inline(always)]
@@ -38,7 +38,7 @@ choices!(max64, f64, max, &);
 pub(super) fn fma_down(a: f32, b: f32, c: f32) -> f32 {
     let near = a.mul_add(b, c);
     if !near.is_finite() {
-        // Beyond the largest finite number, rounding down stays at it.
+        // A sum that overflows is rounded down to the largest finite number.
         let is_overflow = near == f32::INFINITY && [a, b, c].iter().all(|x| x.is_finite());
         return if is_overflow { f32::MAX } else { near };
     }
@@ -72,20 +72,20 @@ fn two_sum(a: f64, b: f64) -> [f64; 2] {
     [sum, (a - (sum - of_b)) + (b - of_b)]
 }
 
-/// `2^x` with subnormal numbers flushed to zero. The hardware's error is up to two units in the
-/// last place; this one is correctly rounded.
+/// `2^x` with subnormal numbers flushed to zero, correctly rounded. The hardware's error is up to
+/// two units in the last place.
 pub(super) fn exp2(x: f32) -> f32 {
     let x = if x.is_subnormal() { 0.0 } else { x };
     let value = f64::from(x).exp2() as f32;
     if value.is_subnormal() { 0.0 } else { value }
 }
 
-/// Rounded to 10 bits of fraction, ties away from zero.
+/// Rounds to 10 fraction bits, ties away from zero.
 pub(super) fn tf32(x: f32) -> u32 {
     if x.is_nan() { NAN } else { (x.to_bits() + 0x1000) & !0x1fff }
 }
 
-/// The first eight halves of a slice as floats.
+/// The first eight fp16 values of a slice as floats.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) fn widen(halves: &[u16]) -> [f32; 8] {
     let mut eight = [0; 8];
@@ -94,7 +94,7 @@ pub(crate) fn widen(halves: &[u16]) -> [f32; 8] {
     unsafe { transmute::<__m256, [f32; 8]>(_mm256_cvtph_ps(transmute::<[u16; 8], __m128i>(eight))) }
 }
 
-/// Pairs of halves as floats, the lower half first.
+/// Unpacks pairs of fp16 values to floats, the low 16 bits first.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) fn widen_pairs(pairs: &[u32; 8]) -> [f32; 16] {
     let mut halves = [0; 16];
@@ -107,7 +107,7 @@ pub(crate) fn widen_pairs(pairs: &[u32; 8]) -> [f32; 16] {
     wide
 }
 
-/// The first eight floats of a slice, rounded to the nearest half.
+/// The first eight floats of a slice, rounded to the nearest fp16 values.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) fn narrow(floats: &[f32]) -> [u16; 8] {
     let mut eight = [0.0; 8];

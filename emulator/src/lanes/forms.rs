@@ -10,13 +10,14 @@ use super::{Reg, Registers, float, is_supported};
 /// Maximum number of registers of an instruction.
 pub(crate) const MAX_REGISTERS: usize = 5;
 
-/// Runs an instruction for the lanes of a mask, on registers in the order of its operands.
+/// Executes an instruction for the lanes of a mask. The registers are in the order of the
+/// instruction's operands.
 type Run = dyn Fn(&mut Registers, &[Reg; MAX_REGISTERS], u32) + Send + Sync;
 
 /// One form of an instruction.
 pub(crate) struct Form {
-    /// The class of each operand: `w` and `d` have 32 and 64 bits, `h` 16 in a 32-bit register, `p`
-    /// is a predicate.
+    /// The class of each operand: `w` (32 bits), `d` (64 bits), `h` (16 bits in a 32-bit register)
+    /// or `p` (predicate).
     pub(crate) classes: Vec<u8>,
     run: Box<Run>,
 }
@@ -49,8 +50,8 @@ pub(crate) fn find(opcode: &str, outline: &str) -> Option<&'static Form> {
     FORMS.get(&format!("{opcode} {outline}"))
 }
 
-/// The outline of operands given by their classes: each as `x`, with the punctuation of lists and
-/// pairs between them; and the classes.
+/// Splits `operands`, written as classes, into their outline and their classes. The outline has `x`
+/// for each operand, and keeps the punctuation of lists and pairs.
 pub(crate) fn outline(operands: &str) -> (String, Vec<u8>) {
     let is_class = |c: char| c.is_ascii_lowercase();
     let outline = operands.chars().map(|c| if is_class(c) { 'x' } else { c }).collect();
@@ -133,8 +134,8 @@ impl<T: Copy + Send + Sync + 'static> Kept for T {}
 #[derive(Default)]
 pub(super) struct Forms(HashMap<String, Form>);
 
-/// Defines the methods that add an instruction with a number of values; closures are vectorised for
-/// the features of the function that contains them.
+/// Defines the methods that add an instruction with one to four source operands. The closures are
+/// in functions with target features, so they are vectorised.
 macro_rules! arities {
     ($($name:ident: $($value:ident $type:ident $at:literal),*;)*) => {
         $(#[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
@@ -178,7 +179,8 @@ impl Forms {
         });
     }
 
-    /// Adds an instruction by the classes of its operands, with the punctuation of lists and pairs.
+    /// Adds instructions by opcodes and operands; `operands` has the operands' classes, with the
+    /// punctuation of lists and pairs.
     pub(super) fn add(
         &mut self,
         opcodes: &str,

@@ -1,5 +1,6 @@
-//! Registers of a warp, 32 lanes at once, and the instructions that access nothing else.
-// Loops over lanes, not iterators: inlined code is vectorised for the features of its caller.
+//! Registers of a warp, for 32 lanes at once, and the instructions that access only registers.
+// Lanes are visited by index, not by iterators: inlined loops are vectorised for the features of
+// their caller.
 #![allow(clippy::needless_range_loop)]
 
 mod arithmetic;
@@ -11,11 +12,11 @@ use std::sync::Arc;
 use crate::random::Random;
 pub(crate) use forms::{Form, MAX_REGISTERS, find, outline};
 
-/// A register's number in its file, or with [`CONSTANT`] a constant's number. Predicates have two
-/// constants, false and true.
+/// The number of a register in its file, or, with bit [`CONSTANT`], the number of a constant.
+/// Predicates have two constants, false and true.
 pub(crate) type Reg = u16;
 
-/// Marks the number of a constant.
+/// Bit that marks a constant's number.
 pub(crate) const CONSTANT: Reg = 1 << 15;
 
 pub(crate) type Words = [u32; 32];
@@ -47,7 +48,7 @@ pub(crate) struct Registers {
     constants: Arc<Constants>,
 }
 
-/// True if this processor has the vector features for which instructions are compiled.
+/// True if this processor has the vector features that the interpreter is compiled for.
 pub(crate) fn is_supported() -> bool {
     is_x86_feature_detected!("avx2")
         && is_x86_feature_detected!("fma")
@@ -65,8 +66,8 @@ impl Registers {
         }
     }
 
-    /// Fills predicates, words and doubles that are read unset with conspicuous values: NaN as
-    /// floats and halves, large as integers.
+    /// Fills registers that may be read before they are set with conspicuous random values: NaN as
+    /// floats, large as integers.
     pub(crate) fn unset(&mut self, [predicates, words, doubles]: &[Vec<Reg>; 3], by: &mut Random) {
         for place in predicates {
             self.predicates[*place as usize] = by.next() as u32;

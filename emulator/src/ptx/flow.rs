@@ -2,16 +2,16 @@
 
 use super::parse::{Class, DYNAMIC, Function, Instruction, Operand, Parsed, Space, VARIABLE};
 
-/// The code of a kernel, with separate registers and local memory for each of its functions.
+/// The code of a kernel and of the functions it calls, each of which has its own registers and
+/// local memory.
 #[derive(Debug, Default)]
 pub(super) struct Flow {
     pub(super) body: Vec<Instruction>,
     pub(super) registers: Vec<Class>,
     pub(super) local_bytes: u32,
-    /// For each called function: its name, its first instruction, one past its last, and the
-    /// offsets of its results and parameters.
+    /// The called functions: name, instruction range, and the offsets of results and parameters.
     pub(super) called: Vec<Called>,
-    /// Module variables used.
+    /// Indices of the module variables that the kernel uses.
     pub(super) variables: Vec<usize>,
 }
 
@@ -39,7 +39,7 @@ impl Flow {
     /// Joins an entry with the functions it calls.
     ///
     /// # Errors
-    /// A missing function or label; a function that calls another.
+    /// A function or label is missing, or a function calls another function.
     pub(super) fn of(parsed: &Parsed, entry: &Function) -> Result<Self, String> {
         let mut flow = Self::default();
         let shared = i64::from(entry.static_shared);
@@ -51,13 +51,13 @@ impl Flow {
             }
             let function = parsed.functions.iter().find(|f| !f.is_entry && f.name == name);
             let Some(function) = function else {
-                return Err(format!("line {line}: function `{name}` is not there"));
+                return Err(format!("line {line}: function `{name}` is missing"));
             };
             let (start, local) = (flow.body.len(), i64::from(flow.local_bytes));
             flow.append(function, shared)?;
             let end = flow.body.len();
             if !flow.calls(start..end).is_empty() {
-                return Err(format!("line {line}: `{name}` calls another function"));
+                return Err(format!("line {line}: `{name}` calls another function (unsupported)"));
             }
             let moved = |list: &[(i64, usize)]| -> Vec<(i64, usize)> {
                 list.iter().map(|(at, bytes)| (at + local, *bytes)).collect()
@@ -97,7 +97,7 @@ impl Flow {
                 self.place(operand, registers, local, shared);
                 if let (true, Operand::Name(label)) = (is_branch, &*operand) {
                     let Some(target) = function.labels.get(label) else {
-                        return Err(format!("line {}: label `{label}` is not there", from.line));
+                        return Err(format!("line {}: label `{label}` is missing", from.line));
                     };
                     *operand = Operand::Place(Space::Local, (first + target) as i64);
                 }
@@ -118,7 +118,7 @@ impl Flow {
         Ok(())
     }
 
-    /// Renumbers an operand from its function's numbering to the kernel's.
+    /// Converts the numbers in an operand from the function's numbering to the kernel's.
     fn place(&mut self, operand: &mut Operand, registers: u32, local: i64, shared: i64) {
         match operand {
             Operand::Register(register) => *register += registers,
@@ -149,7 +149,7 @@ impl Flow {
         self.called.iter().find(|called| called.name == name)
     }
 
-    /// Instructions that may follow this one in a thread.
+    /// Instructions that a thread may execute after instruction `at`.
     pub(super) fn next(&self, at: usize) -> Vec<usize> {
         let instruction = &self.body[at];
         let mut next = Vec::new();

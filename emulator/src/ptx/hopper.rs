@@ -1,15 +1,15 @@
-//! Hopper instructions as executed.
+//! Decoded Hopper instructions.
 
 use super::operand::{Address, Place, Reg};
 
-/// Operand A: registers of each warp, or a descriptor.
+/// Operand A of a wgmma: registers of each warp, or a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Left {
     Registers([Reg; 4]),
     Descriptor(Reg),
 }
 
-/// `wgmma.mma_async` with 64 rows: `d = a b`, or with the predicate `d += a b`.
+/// `wgmma.mma_async` with 64 rows: `d = a b`, or, if the predicate `adds` is true, `d += a b`.
 #[derive(Debug, Clone)]
 pub(crate) struct Wgmma {
     pub(crate) columns: usize,
@@ -22,15 +22,16 @@ pub(crate) struct Wgmma {
     /// Descriptor of operand B.
     pub(crate) b: Reg,
     pub(crate) adds: Reg,
-    /// For each operand: its elements are negated, and its rows run along lines of memory.
+    /// For operands A and B: whether elements are negated, and whether the operand is transposed in
+    /// shared memory.
     pub(crate) negated: [bool; 2],
     pub(crate) transposed: [bool; 2],
 }
 
-/// The phase that a wait tests.
+/// The phase that `mbarrier.test_wait` or `try_wait` tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// The phase in a register written by an arrival.
+    /// The phase is in a register that an arrival wrote.
     State(Reg),
     Parity(Reg),
 }
@@ -41,7 +42,8 @@ pub(crate) enum Mbarrier {
     Init(Reg),
     Invalidate,
     ExpectBytes(Reg),
-    /// Destination of the state, arrivals, and bytes expected first.
+    /// Destination of the state, number of arrivals, and bytes that are added to the expected bytes
+    /// first.
     Arrive {
         state: Option<Reg>,
         count: Reg,
@@ -49,7 +51,7 @@ pub(crate) enum Mbarrier {
     },
     /// Destination of the result, and whether the warp may be suspended.
     Test(Reg, Phase, bool),
-    /// `cp.async.mbarrier.arrive`, and whether its arrivals were counted at the start.
+    /// `cp.async.mbarrier.arrive`; true with `.noinc`.
     CopiesArrive(bool),
 }
 
@@ -57,12 +59,13 @@ pub(crate) enum Mbarrier {
 #[derive(Debug, Clone)]
 pub(crate) struct Bulk {
     pub(crate) shared: Address,
-    /// Global memory, or, with coordinates, a tensor map.
+    /// Address in global memory, or, with coordinates, of a tensor map.
     pub(crate) global: Address,
     pub(crate) coordinates: Option<Box<[Reg]>>,
-    /// Bytes of a copy without a map.
+    /// Number of bytes, for a copy without a tensor map.
     pub(crate) bytes: Reg,
-    /// The mbarrier signalled by a copy to shared memory; copies to global memory have a group.
+    /// For copies to shared memory, the mbarrier to signal; copies to global memory complete by
+    /// groups.
     pub(crate) barrier: Option<Address>,
 }
 
@@ -76,30 +79,31 @@ pub(crate) enum Hopper {
     Wait(u32),
     /// `setmaxnreg`: only checks that the entire warp executes it.
     Registers,
-    /// A named barrier: its number, its threads, and whether the warp waits.
+    /// A named barrier: its number, its number of threads, and whether the warp waits.
     Barrier(Reg, Option<Reg>, bool),
-    /// `fence.proxy.async`, only for shared memory.
+    /// `fence.proxy.async`; the emulator checks it only for shared memory.
     FenceProxy,
     /// `fence.mbarrier_init`.
     FenceBarriers,
-    /// Leader, predicate, mask.
+    /// `elect.sync`: destinations of leader and predicate, and the mask.
     Elect(Option<Reg>, Reg, Reg),
     Mbarrier(Mbarrier, Place),
     Bulk(Bulk),
     BulkCommit,
-    /// All but this many groups; whether it is enough that their shared bytes were read.
+    /// `cp.async.bulk.wait_group`: the number of groups that may stay in flight, and whether it
+    /// waits only for the reads (`.read`).
     BulkWait(u32, bool),
     /// `stmatrix`: whether matrices are transposed.
     StoreMatrix(bool, Box<[Reg]>, Place),
 }
 
 impl Hopper {
-    /// True if it orders warps of a block other than by barriers of the entire block.
+    /// True if the instruction can order only some warps of a block.
     pub(crate) fn is_partial(&self) -> bool {
         matches!(self, Self::Barrier(..) | Self::Mbarrier(..) | Self::Bulk(_))
     }
 
-    /// True if it accesses shared memory asynchronously to the warp.
+    /// True if the instruction accesses shared memory through the asynchronous proxy.
     pub(crate) fn is_async(&self) -> bool {
         matches!(self, Self::Wgmma(_) | Self::Bulk(_))
     }

@@ -8,22 +8,22 @@ pub(super) enum Number {
     Single(u32),
     /// Bits of an `0d` literal.
     Double(u64),
-    /// A number with a point, in tenths, for versions.
+    /// A decimal number in tenths, for versions.
     Decimal(u32),
 }
 
 impl Number {
-    /// Its bits in a type of this many bytes.
+    /// The literal's bits in a type of `bytes` bytes.
     ///
     /// # Errors
-    /// A float literal of another size.
+    /// A float literal of a different size.
     pub(super) fn bits(self, bytes: usize) -> Result<u64, String> {
         match (self, bytes) {
             (Self::Integer(value), 8) => Ok(value as u64),
             (Self::Integer(value), _) => Ok(value as u64 & ((1 << (8 * bytes)) - 1)),
             (Self::Single(bits), 4) => Ok(bits.into()),
             (Self::Double(bits), 8) => Ok(bits),
-            _ => Err(format!("{self:?} is no literal of {bytes} bytes")),
+            _ => Err(format!("{self:?} is not a literal of {bytes} bytes")),
         }
     }
 }
@@ -74,14 +74,14 @@ pub(super) fn lex(text: &str) -> Result<Vec<Token<'_>>, String> {
                 continue;
             }
             b'"' => {
-                let end = rest[1..].find('"').ok_or(format!("line {line}: a text has no end"))?;
+                let end = rest[1..].find('"').ok_or(format!("line {line}: unterminated string"))?;
                 (Word::Text(&rest[1..=end]), end + 2)
             }
             b'0'..=b'9' => number(rest, line)?,
             b'-' if bytes.get(at + 1).is_some_and(u8::is_ascii_digit) => {
                 let (word, length) = number(&rest[1..], line)?;
                 let Word::Number(Number::Integer(value)) = word else {
-                    return Err(format!("line {line}: a sign before a literal of a float"));
+                    return Err(format!("line {line}: a sign before a float literal"));
                 };
                 (Word::Number(Number::Integer(value.wrapping_neg())), length + 1)
             }
@@ -99,7 +99,7 @@ pub(super) fn lex(text: &str) -> Result<Vec<Token<'_>>, String> {
                 (Word::Name(&rest[..length]), length)
             }
             _ if byte.is_ascii_punctuation() => (Word::Sign(byte.into()), 1),
-            _ => return Err(format!("line {line}: a character that is no PTX")),
+            _ => return Err(format!("line {line}: invalid character")),
         };
         tokens.push(Token { word, line });
         at += length;
@@ -114,7 +114,7 @@ fn is_name(byte: u8) -> bool {
 fn number(text: &str, line: u32) -> Result<(Word<'_>, usize), String> {
     let length = text.bytes().take_while(|byte| is_name(*byte)).count();
     let digits = &text[..length];
-    let bad = || format!("line {line}: `{digits}` is no number");
+    let bad = || format!("line {line}: `{digits}` is not a number");
     let hex = |digits: &str| u64::from_str_radix(digits, 16).map_err(|_| bad());
     let number = match digits.get(..2) {
         Some("0f" | "0F") => Number::Single(hex(&digits[2..])? as u32),

@@ -29,14 +29,14 @@ pub(crate) struct Parameter {
     pub(crate) bytes: usize,
 }
 
-/// An entry of a module.
+/// A kernel (`.entry`) of a module.
 #[derive(Debug)]
 pub(crate) struct Kernel {
     pub(crate) name: String,
     pub(crate) parameters: Vec<Parameter>,
     /// Bytes of all parameters.
     pub(crate) parameter_bytes: usize,
-    /// Bytes of shared memory that the kernel declares.
+    /// Bytes of static shared memory.
     pub(crate) static_shared: u32,
     /// `.maxntid`, if given.
     pub(crate) max_block: Option<[u32; 3]>,
@@ -45,10 +45,10 @@ pub(crate) struct Kernel {
     pub(crate) program: Program,
 }
 
-/// The entries of a module by name.
+/// The kernels of a module by name.
 type Kernels = BTreeMap<String, Arc<Kernel>>;
 
-/// Parsed texts without variables: GPUs of one process load the same modules.
+/// Cache of parsed modules without variables, by text: all GPUs of a process load the same modules.
 static READ: LazyLock<Mutex<HashMap<String, Kernels>>> = LazyLock::new(Mutex::default);
 
 /// A loaded module; dropping it frees the memory of its variables.
@@ -63,7 +63,7 @@ impl Module {
     /// Parses PTX, and allocates its variables in device memory.
     ///
     /// # Errors
-    /// A one-line message with the line that is not supported.
+    /// A one-line message with the first line that is not supported.
     pub(crate) fn load(text: &str, memory: &Arc<Memory>) -> Result<Self, String> {
         let read = || READ.lock().unwrap_or_else(PoisonError::into_inner);
         let known = read().get(text).cloned();
@@ -80,7 +80,7 @@ impl Module {
     fn read(text: &str, memory: &Arc<Memory>) -> Result<Self, String> {
         let parsed = parse::parse(text)?;
         if parsed.version == 0 || parsed.version > MAX_VERSION {
-            return Err(format!("PTX version {} is not read", f64::from(parsed.version) / 10.0));
+            return Err(format!("PTX version {} is unsupported", f64::from(parsed.version) / 10.0));
         }
         let mut module =
             Self { kernels: BTreeMap::new(), memory: memory.clone(), variables: vec![] };
@@ -110,7 +110,7 @@ impl Module {
         Ok(module)
     }
 
-    /// An entry by name.
+    /// A kernel by name.
     pub(crate) fn kernel(&self, name: &str) -> Option<Arc<Kernel>> {
         self.kernels.get(name).cloned()
     }
@@ -119,7 +119,7 @@ impl Module {
     fn place(&mut self, parsed: &Parsed, variable: usize) -> Result<u64, String> {
         let bytes = &parsed.variables[variable].bytes;
         let address =
-            self.memory.allocate_variable(bytes.len()).ok_or("no memory for a variable")?;
+            self.memory.allocate_variable(bytes.len()).ok_or("too little memory for a variable")?;
         self.variables.push(address);
         // SAFETY: the source is an entire slice.
         unsafe { self.memory.write(address, bytes.as_ptr(), bytes.len()) };

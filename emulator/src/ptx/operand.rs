@@ -10,7 +10,7 @@ pub(crate) struct Address {
     pub(crate) offset: i32,
 }
 
-/// An address in shared memory, or a generic one.
+/// An address in shared memory, either an offset or generic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) address: Address,

@@ -1,10 +1,10 @@
-//! Parses the text of a module: registers by number, variables by offset, instructions in order.
+//! Parses the text of a module. Registers become numbers, variables become offsets.
 
 use std::collections::HashMap;
 
 use super::lex::{Number, Token, Word, lex};
 
-/// The values of a register.
+/// The class of a register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
     Predicate,
@@ -28,20 +28,20 @@ pub(super) enum Operand {
     Number(Number),
     /// A special register, such as `%tid.x`.
     Special(String),
-    /// The address of a variable in its space.
+    /// The address of a variable within its state space.
     Place(Space, i64),
     /// `[base + offset]`.
     Address(Box<Operand>, i64),
     Vector(Vec<Operand>),
     /// `d|p`.
     Pair(u32, u32),
-    /// A label, or a function.
+    /// The name of a label or function.
     Name(String),
 }
 
 #[derive(Debug)]
 pub(super) struct Instruction {
-    /// Predicate register, and whether it is negated.
+    /// The guard's predicate register, and whether it is negated.
     pub(super) guard: Option<(u32, bool)>,
     pub(super) opcode: String,
     pub(super) operands: Vec<Operand>,
@@ -51,12 +51,12 @@ pub(super) struct Instruction {
     pub(super) source_line: u32,
 }
 
-/// An entry, or a function that entries call.
+/// A kernel (`.entry`), or a function that kernels call.
 #[derive(Debug, Default)]
 pub(super) struct Function {
     pub(super) name: String,
     pub(super) is_entry: bool,
-    /// Offsets and lengths of the parameters; in local memory for a function.
+    /// Offsets and lengths of the parameters; a function's parameters are in local memory.
     pub(super) parameters: Vec<(i64, usize)>,
     pub(super) parameter_bytes: usize,
     /// Offsets and lengths of a function's results, in local memory.
@@ -71,8 +71,7 @@ pub(super) struct Function {
 }
 
 impl Function {
-    /// Ends a scope: its labels are visible only in its instructions, and are renamed to unique
-    /// names.
+    /// Ends a scope. Its labels are visible only inside the scope, so they get unique names.
     fn close(&mut self, labels: HashMap<String, usize>, first: usize) {
         for instruction in &mut self.body[first..] {
             for operand in &mut instruction.operands {
@@ -93,7 +92,8 @@ pub(super) struct Variable {
     pub(super) bytes: Vec<u8>,
 }
 
-/// A parsed module. Addresses in global memory are indices into `variables`, shifted by 32.
+/// A parsed module. The global address of a variable is its index in `variables`, shifted left by
+/// 32 bits.
 #[derive(Debug, Default)]
 pub(super) struct Parsed {
     pub(super) functions: Vec<Function>,
@@ -112,11 +112,11 @@ struct Parser<'a> {
     at: usize,
     parsed: Parsed,
     globals: HashMap<&'a str, i64>,
-    /// Shared variables of the module, with alignment and bytes; 0 bytes is the dynamic part.
+    /// Alignment and bytes of the module's shared variables; 0 bytes means dynamic shared memory.
     shared: HashMap<&'a str, (usize, usize)>,
     /// Bytes of shared memory that the function needs.
     static_shared: u32,
-    /// Nested scopes of a function: the operand of each name.
+    /// Nested scopes of a function; each maps names to operands.
     scopes: Vec<HashMap<String, Operand>>,
     source_line: u32,
 }
@@ -124,7 +124,7 @@ struct Parser<'a> {
 /// Parses a module.
 ///
 /// # Errors
-/// A one-line message with the line.
+/// A one-line message that begins with the line number.
 pub(super) fn parse(text: &str) -> Result<Parsed, String> {
     let mut parser = Parser {
         tokens: lex(text)?,
@@ -164,7 +164,7 @@ impl<'a> Parser<'a> {
     }
 
     fn next(&mut self) -> Result<Word<'a>, String> {
-        let Some(word) = self.peek() else { return self.error("the text ends early") };
+        let Some(word) = self.peek() else { return self.error("unexpected end of the text") };
         self.at += 1;
         Ok(word)
     }
@@ -227,7 +227,8 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// `.align N .type name[count]`: its name, alignment and bytes, 0 for an open array.
+    /// Parses `.align N .type name[count]` into name, alignment and bytes; 0 bytes for an array
+    /// without a length.
     fn declared(&mut self) -> Result<(&'a str, usize, usize), String> {
         let (mut align, mut size) = (0, 0);
         loop {
@@ -267,7 +268,7 @@ impl<'a> Parser<'a> {
             loop {
                 let value = match self.next()? {
                     Word::Number(number) => number.bits(size)?,
-                    other => return self.error(&format!("{other:?} is no initial value")),
+                    other => return self.error(&format!("{other:?} is not an initial value")),
                 };
                 let Some(place) = data.get_mut(at..at + size) else {
                     return self.error("more initial values than the variable has");
@@ -323,7 +324,7 @@ impl<'a> Parser<'a> {
             }
         }
         self.body(&mut function)?;
-        // Space for the dynamic part, at the alignment that the module declares for it.
+        // Dynamic shared memory begins after the static part, at the declared alignment.
         let dynamic = self.shared.values().filter(|(_, bytes)| *bytes == 0);
         let align = dynamic.map(|(align, _)| *align as u32).fold(16, u32::max);
         function.static_shared = self.static_shared.next_multiple_of(align);
@@ -431,7 +432,7 @@ impl<'a> Parser<'a> {
         let negated = self.eat('!');
         match self.operand()? {
             Operand::Register(register) => Ok((register, negated)),
-            _ => self.error("a guard is a predicate"),
+            _ => self.error("a guard must be a predicate"),
         }
     }
 
@@ -517,10 +518,10 @@ impl<'a> Parser<'a> {
                         Ok(Operand::Pair(first, second))
                     }
                     (Operand::Name(none), second) if none == "_" => Ok(second),
-                    _ => self.error("a pair is of registers"),
+                    _ => self.error("a pair must consist of registers"),
                 }
             }
-            other => self.error(&format!("{other:?} is no operand")),
+            other => self.error(&format!("{other:?} is not an operand")),
         }
     }
 
@@ -533,7 +534,7 @@ impl<'a> Parser<'a> {
         }
         if let Some((align, bytes)) = self.shared.get(name) {
             if *bytes == 0 {
-                // Resolved when the function is complete.
+                // The offset is resolved when the function is complete.
                 return Operand::Place(Space::Shared, DYNAMIC);
             }
             let offset = self.static_shared.next_multiple_of(*align as u32);
@@ -551,5 +552,5 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Placeholder offset of dynamic shared memory, until the static part is complete.
+/// Placeholder for the offset of dynamic shared memory until the size of the static part is known.
 pub(super) const DYNAMIC: i64 = -1;

@@ -1,4 +1,4 @@
-//! Instructions as executed.
+//! Decoded instructions.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub(crate) const PARAMETER_WINDOW: u64 = 3 << 40;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Special {
-    /// Index in the block, by axis.
+    /// Index of the thread in the block, by axis.
     Thread(u8),
     BlockSize(u8),
     Block(u8),
@@ -23,18 +23,18 @@ pub(crate) enum Special {
     Lane,
 }
 
-/// The memory that an access refers to.
+/// The state space that an access refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Where {
     Global,
     Shared,
     Local,
     Parameter,
-    /// Determined by the address.
+    /// The address determines the space.
     Generic,
 }
 
-/// Type of an element in memory and of its register.
+/// Type of an element in memory and in its register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Element {
     U8,
@@ -42,7 +42,7 @@ pub(crate) enum Element {
     U16,
     S16,
     B32,
-    /// 32 bits in a 64-bit register, without and with sign.
+    /// 32 bits in a 64-bit register, zero-extended or sign-extended.
     U32In64,
     S32In64,
     B64,
@@ -94,7 +94,7 @@ pub(crate) enum Shuffle {
     Index,
 }
 
-/// Marks a call's copy that is done at the return.
+/// Flag in the length of a call's copy: it copies a result, at the return.
 pub(crate) const RESULT: u32 = 1 << 31;
 
 /// One instruction. Destinations come first.
@@ -106,7 +106,7 @@ pub(crate) enum Op {
     Clock(Reg),
     Load(Box<Access>),
     Store(Box<Access>),
-    /// With the register that takes the old value, if any.
+    /// An atomic operation; the register, if any, gets the old value.
     Atomic(Atomic, Box<Access>, Option<Reg>),
     Shuffle(Shuffle, Box<[Reg; 6]>),
     Ballot([Reg; 3]),
@@ -117,18 +117,19 @@ pub(crate) enum Op {
     WarpBarrier(Reg),
     /// `ldmatrix`: whether matrices are transposed.
     LoadMatrix(Box<(bool, Box<[Reg]>, Place)>),
-    /// d, a, b, c of m16n8k16 with halves, or of m16n8k8 with tf32.
+    /// Registers d, a, b, c of m16n8k16 with fp16, or (true) of m16n8k8 with tf32.
     Mma(bool, Box<[Reg; 14]>),
-    /// Shared address, global address, bytes of the source, bytes of the copy.
+    /// `cp.async`: shared address, global address, bytes to read, bytes to write.
     CopyAsync(Address, Address, Reg, u8),
     CommitCopies,
     WaitCopies(u32),
     WaitAllCopies,
     Hopper(Box<Hopper>),
-    /// An instruction that accesses wgmma registers.
+    /// An ordinary instruction that accesses registers that wgmmas use.
     Watched(Box<(Op, Box<[Reg]>)>),
     Branch(u32),
-    /// Instruction, and copies of arguments and results in local memory: to, from, bytes.
+    /// The callee's first instruction, and the copies of arguments and results in local memory: to,
+    /// from, bytes.
     Call(u32, Box<[(u32, u32, u32)]>),
     Return,
     Nothing,
@@ -138,7 +139,7 @@ pub(crate) enum Op {
 #[derive(Debug, Clone)]
 pub(crate) struct Step {
     pub(crate) op: Op,
-    /// Predicate, and whether it is negated.
+    /// The guard's predicate, and whether it is negated.
     pub(crate) guard: Option<(Reg, bool)>,
     pub(crate) line: u32,
     pub(crate) source_line: u32,
@@ -150,9 +151,9 @@ pub(crate) struct Program {
     pub(crate) steps: Vec<Step>,
     pub(crate) opcodes: Vec<Box<str>>,
     pub(crate) lengths: Lengths,
-    /// Some instruction orders only a part of a block's warps.
+    /// True if an instruction can order only some warps of a block.
     pub(crate) is_partial: bool,
-    /// Some instruction accesses shared memory through the asynchronous proxy.
+    /// True if an instruction accesses shared memory through the asynchronous proxy.
     pub(crate) is_async: bool,
     /// Predicates, words and doubles that may be read before they are set.
     pub(crate) unset: [Vec<Reg>; 3],

@@ -5,7 +5,7 @@ use super::parse::{Class, Instruction, Operand};
 use super::program::Reg;
 use crate::lanes::Lengths;
 
-/// Physical register by virtual register, and the size of each file.
+/// The physical register of each virtual register, and the size of each register file.
 pub(super) struct Places {
     pub(super) of: Vec<Reg>,
     pub(super) lengths: Lengths,
@@ -13,7 +13,8 @@ pub(super) struct Places {
     pub(super) unset: [Vec<Reg>; 3],
 }
 
-/// Calls `see` with each register of an instruction, and whether it is written.
+/// Calls `see` for each register of an instruction; the second argument is true if the register is
+/// written.
 pub(super) fn visit(instruction: &Instruction, mut see: impl FnMut(u32, bool)) {
     fn each(operand: &Operand, written: bool, see: &mut impl FnMut(u32, bool)) {
         match operand {
@@ -42,7 +43,7 @@ fn is_wgmma(instruction: &Instruction) -> bool {
     instruction.opcode.starts_with("wgmma.mma_async")
 }
 
-/// By register, whether a wgmma holds it while in flight; empty without wgmma.
+/// By register, true if a wgmma uses it; empty if the kernel has no wgmma.
 pub(super) fn held_by_wgmma(flow: &Flow) -> Vec<bool> {
     let mut list = Vec::new();
     for instruction in flow.body.iter().filter(|instruction| is_wgmma(instruction)) {
@@ -57,14 +58,15 @@ pub(super) fn held_by_wgmma(flow: &Flow) -> Vec<bool> {
 /// Assigns registers by live ranges.
 pub(super) fn assign(flow: &Flow) -> Places {
     let (mut spans, at_entry) = spans(flow);
-    // A wgmma writes its registers at any time: they are not shared.
+    // A wgmma in flight may write its registers at any time, so they are not shared.
     for (register, _) in held_by_wgmma(flow).iter().enumerate().filter(|(_, is_one)| **is_one) {
         spans[register] = Some((0, flow.body.len()));
     }
     let mut order: Vec<usize> = (0..spans.len()).filter(|r| spans[*r].is_some()).collect();
     order.sort_by_key(|register| spans[*register]);
     let mut of = vec![0; spans.len()];
-    // By class: free registers, registers in use with their ends, and their total number.
+    // By class: free registers, registers in use with the end of their live range, and the number
+    // of registers.
     let mut free: [Vec<Reg>; 3] = Default::default();
     let mut used: [Vec<(usize, Reg)>; 3] = Default::default();
     let mut count = [0; 3];
@@ -100,7 +102,7 @@ type Bits = Vec<u64>;
 /// First and last instruction at which a register is live; `None` if it is not used.
 type Span = Option<(usize, usize)>;
 
-/// The live ranges of all registers, and the registers that are live at the entry.
+/// The live ranges of all registers, and the registers that are live at the kernel's entry.
 fn spans(flow: &Flow) -> (Vec<Span>, impl Iterator<Item = usize>) {
     let starts = block_starts(flow);
     let words = flow.registers.len().div_ceil(64);

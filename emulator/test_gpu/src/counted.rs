@@ -1,5 +1,5 @@
-//! Launches, with the memory and tensor core requests of their warps, as counted in
-//! `emulator/src/exec/counts.rs`.
+//! Launches with the counted memory and tensor core requests of their warps (see
+//! `emulator/src/exec/counts.rs`).
 
 use device::Launch;
 use emulator::{Operation, Requests};
@@ -7,9 +7,9 @@ use emulator::{Operation, Requests};
 /// A launch that was counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counted {
-    /// Its kernel name.
+    /// Name of the kernel.
     pub kernel: String,
-    /// Its grid, in blocks.
+    /// The grid, in blocks.
     pub grid: [u32; 3],
     pub(crate) parameters: Vec<u8>,
     pub(crate) requests: [Requests; 8],

@@ -8,10 +8,11 @@
 //! assert_eq!(device.gpu().multiprocessors, 108);
 //! ```
 //!
-//! The words are described in `docs/emulated-driver.md`: a model, and settings as in `DRIVER_SEED`.
-//! Streams, blocks and warps run in an order determined by the seed, as late and as unusual as
-//! streams and events allow; a launch may access only the bytes that it declares; a captured graph
-//! in which two unordered operations access the same bytes is rejected without a run.
+//! The argument is a model and settings (`SEED` is the variable `DRIVER_SEED`, and so on);
+//! `docs/emulated-driver.md` lists them. The seed determines the order of streams, blocks and
+//! warps, which may be as late and unusual as streams and events allow. A launch may access only
+//! the bytes that it declares. A captured graph is rejected if two of its unordered operations
+//! race.
 
 mod counted;
 mod library;
@@ -25,9 +26,9 @@ use device::{DeviceError, Ranks};
 pub use counted::Counted;
 pub use emulator::{Operation, Requests};
 
-/// Upper bound on the error of tensor core sums, per term, in units of the root mean square of the
-/// sums: tensor cores truncate where fp32 rounds. The model of an A100 has 7.0e-9 to 8.9e-9, for
-/// sums of 512 to 32,768 terms.
+/// Upper bound on the error of tensor core sums, which are truncated where fp32 arithmetic rounds:
+/// per term, and relative to the root mean square of the sums. The A100 model has errors of 7.0e-9
+/// to 8.9e-9 for sums of 512 to 32,768 terms.
 pub const CUT_PER_PRODUCT: f64 = 1e-8;
 
 /// A GPU used by no other test.
@@ -47,13 +48,13 @@ pub struct Alive {
     pub events: u64,
 }
 
-/// A new GPU of this model and these settings, opened.
+/// Adds and opens a GPU. `words` is a model and settings.
 pub fn open(words: &str) -> CudaDevice {
     TestGpu::new(words).open()
 }
 
-/// New GPUs connected for all-reduce. Each needs its own thread: a rank in an all-reduce waits for
-/// the others.
+/// Adds and opens GPUs that are connected for all-reduce. Each GPU needs a separate thread: a rank
+/// in an all-reduce waits for the other ranks.
 pub fn group(words: &str, count: usize) -> Vec<CudaDevice> {
     library::load();
     let id = nccl_id().unwrap_or_else(|e| panic!("{e}"));
@@ -72,7 +73,7 @@ pub fn group(words: &str, count: usize) -> Vec<CudaDevice> {
 }
 
 impl TestGpu {
-    /// A new GPU of this model and these settings. It stays until the process ends.
+    /// Adds a GPU; `words` is a model and settings. The GPU exists until the process ends.
     pub fn new(words: &str) -> Self {
         Self { number: library::add(words) }
     }
@@ -85,17 +86,17 @@ impl TestGpu {
         kernels::compiled::open(self.number, |_| ())
     }
 
-    /// Opens it; panics if that fails.
+    /// Opens the GPU; panics on an error.
     pub fn open(self) -> CudaDevice {
         self.try_open().unwrap_or_else(|e| panic!("{e}"))
     }
 
-    /// Its objects that are currently alive.
+    /// The GPU's objects that are currently alive.
     pub fn alive(self) -> Alive {
         library::alive(self.number)
     }
 
-    /// The launches since the last call, in the order in which they ran, if the settings have
+    /// The launches since the last call, in execution order; empty unless the settings have
     /// `COUNT=1`.
     pub fn take_counted(self) -> Vec<Counted> {
         library::take_counted(self.number)

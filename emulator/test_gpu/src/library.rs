@@ -1,4 +1,4 @@
-//! The emulated driver, loaded into this process instead of NVIDIA's.
+//! Loads the emulated driver into this process, instead of NVIDIA's.
 #![allow(unsafe_code)]
 
 use std::env;
@@ -8,14 +8,14 @@ use std::slice;
 use std::sync::OnceLock;
 
 use device::cuda::nccl_variables;
-// A dependency, so that its dynamic library is built.
+// Named as a dependency so that cargo builds the dynamic library.
 use emulator_nccl as _;
 use libloading::Library;
 
 use crate::counted::Counted;
 use crate::{Alive, Requests};
 
-/// The emulated driver's functions for tests in its process.
+/// The emulated driver's functions for tests in the same process.
 struct Functions {
     add: unsafe extern "C" fn(*const c_char) -> c_int,
     alive: unsafe extern "C" fn(c_int) -> RawAlive,
@@ -43,7 +43,7 @@ struct RawCounted {
     requests: [Requests; 8],
 }
 
-/// Loads the driver and its NCCL, once.
+/// Loads the emulated driver and the emulated NCCL, once.
 pub(crate) fn load() {
     functions();
 }
@@ -52,19 +52,20 @@ fn functions() -> &'static Functions {
     static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
     FUNCTIONS.get_or_init(|| {
         for (name, value) in nccl_variables(true) {
-            // SAFETY: no C code in a test reads the environment, except the libraries, which are
-            // loaded only below; Rust's own readers take a lock.
+            // SAFETY: in a test, the only C code that reads the environment is in the libraries
+            // loaded below; Rust's own functions take a lock.
             unsafe { env::set_var(name, value) };
         }
-        find().unwrap_or_else(|e| panic!("the driver for tests: {e}"))
+        find().unwrap_or_else(|e| panic!("loading the emulated driver failed: {e}"))
     })
 }
 
 fn find() -> Result<Functions, libloading::Error> {
     let open = |name: &str| {
         let path = Path::new(env!("LIBRARIES")).join(name);
-        // SAFETY: a library of this workspace, whose initialisers have no requirements. From now on
-        // it is found by its soname: `libcuda.so`, `libnccl.so.2`. Both stay loaded.
+        // SAFETY: the library is from this workspace, and its initialisers have no requirements.
+        // The library stays loaded, and later loads by soname (`libcuda.so`, `libnccl.so.2`) find
+        // it.
         let library = unsafe { Library::new(path) }?;
         Ok::<&Library, libloading::Error>(Box::leak(Box::new(library)))
     };
@@ -80,12 +81,12 @@ fn find() -> Result<Functions, libloading::Error> {
     }
 }
 
-/// Adds a GPU: its number.
+/// Adds a GPU; returns its number.
 pub(crate) fn add(words: &str) -> usize {
     let text = CString::new(words).unwrap_or_default();
     // SAFETY: the text is NUL-terminated.
     let number = unsafe { (functions().add)(text.as_ptr()) };
-    usize::try_from(number).unwrap_or_else(|_| panic!("no GPU of {words:?}"))
+    usize::try_from(number).unwrap_or_else(|_| panic!("invalid GPU model or settings {words:?}"))
 }
 
 /// Number of objects of a GPU that are alive.
@@ -98,7 +99,7 @@ pub(crate) fn alive(gpu: usize) -> Alive {
 /// Takes the launches that were counted.
 pub(crate) fn take_counted(gpu: usize) -> Vec<Counted> {
     let mut all: Vec<Counted> = vec![];
-    // SAFETY: `take` is given the list, which outlives the call.
+    // SAFETY: `take` expects this list as data, and the list outlives the call.
     unsafe { (functions().take_counted)(gpu as c_int, take, (&raw mut all).cast()) };
     all
 }

@@ -10,7 +10,7 @@ use device::cuda::CudaDevice;
 use device::{Access, Arg, Device, DeviceError, DevicePtr, Launch, Pinned, Stream, Touch};
 use half::f16;
 
-/// Elements: several full vectors of the kernel, and a tail.
+/// Number of elements: several full vectors of the kernel, and a tail.
 const LEN: usize = 8 * 256 * 3 + 5;
 const BYTES: usize = LEN * 2;
 
@@ -40,7 +40,7 @@ struct Work {
 
 impl Work {
     fn new(device: CudaDevice) -> Self {
-        // Kernels cannot be loaded during capture, so this comes first.
+        // Kernels cannot be loaded during capture, so they are loaded here.
         let loads = device.load_kernels(Some(&BTreeSet::from(["relu_mask_f16"])));
         assert!(loads.iter().all(|load| load.result.is_ok()), "{loads:?}");
         let streams = [device.stream().unwrap(), device.stream().unwrap()];
@@ -49,7 +49,8 @@ impl Work {
         Self { device, streams, dy, y, g, pinned }
     }
 
-    /// Gradients `scale`, `2 * scale` ..., and outputs with every third one positive.
+    /// Fills gradients with `scale`, `2 * scale` ..., and outputs so that every third value is
+    /// positive.
     fn fill(&self, scale: f32) -> Vec<u8> {
         let dy = |i: usize| scale * (i % 100 + 1) as f32;
         let passes = |i: usize| i.is_multiple_of(3);
@@ -59,7 +60,7 @@ impl Work {
         halves((0..LEN).map(|i| if passes(i) { dy(i) } else { 0.0 }))
     }
 
-    /// Uploads on two streams, then the kernel on the first.
+    /// Enqueues uploads on two streams, then the kernel on the first stream.
     fn submit(&self) -> Result<(), DeviceError> {
         let (device, [first, second]) = (&self.device, self.streams);
         let (begin, joined) = (device.event()?, device.event()?);
@@ -191,7 +192,7 @@ fn elapsed_time_between_events_is_positive() {
     assert!(ms > 0.0 && ms < 10_000.0, "{ms} ms");
 }
 
-/// A host thread fills the buffer in place; once its copy is done it is filled again.
+/// A host thread fills the buffer in place, and refills it once the copy from it has ended.
 #[test]
 fn pinned_buffer_is_filled_by_another_thread() {
     let device = test_gpu::open("A100");
@@ -286,17 +287,17 @@ fn racing_graph_is_rejected() {
     };
     assert_eq!(capture(true), Ok(()));
     let refused = capture(false).unwrap_err();
-    let wanted = format!("touch the same {BYTES} bytes, one writes them, and no event orders them");
+    let wanted = format!("use the same {BYTES} bytes, one writes them, and no event orders them");
     assert!(refused.contains("`relu_mask_f16`") && refused.contains(&wanted), "{refused}");
 }
 
-/// A pinned buffer is owned: until a copy has read it, writing it panics.
+/// A pinned buffer is owned by its copy: writing to it before the copy has read it panics.
 #[test]
 fn host_write_during_copy_is_detected() {
     let device = test_gpu::open("A100 SCHEDULE=late");
     let (stream, ptr) = (device.stream().unwrap(), device.alloc(1 << 20).unwrap());
     let mut buffer = device.pinned_buffer(1 << 20).unwrap();
-    // The copy may be done before this thread continues.
+    // The copy may end before this thread continues, so this is tried several times.
     let refused = (0..20).any(|_| {
         device.upload_from(stream, ptr, &buffer, 1 << 20).unwrap();
         catch_unwind(AssertUnwindSafe(|| buffer.as_mut()[0] = 1)).is_err()

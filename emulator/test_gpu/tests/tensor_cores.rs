@@ -1,5 +1,5 @@
-//! Sums on tensor cores: aligned and truncated, where fp32 rounds. Their error is the measurement
-//! behind [`CUT_PER_PRODUCT`].
+//! Measures the error of tensor core sums, whose terms are aligned and truncated where fp32
+//! arithmetic rounds. [`CUT_PER_PRODUCT`] is based on this error.
 
 use device::Device;
 use kernels::Role;
@@ -14,8 +14,8 @@ const SIDE: usize = 64;
 /// Lengths of the sums.
 const PRODUCTS: [usize; 2] = [512, 4_096];
 
-/// Maximum error over the root mean square of a GEMM of normal values: the gradient of a layer,
-/// whose longer sums use split-k.
+/// Maximum error, divided by the root mean square, of a GEMM with normally distributed values. The
+/// GEMM is a layer's weight gradient; its longer sums use split-k.
 fn worst(settings: &str, k: usize) -> f64 {
     let inputs = [(Role::Activation, 3), (Role::Gradient, 4)]
         .map(|(role, seed)| normal(role, &[k, SIDE], seed, 1.0));

@@ -44,7 +44,8 @@ fn wait_for(counter: &AtomicU32, count: u32) {
     }
 }
 
-/// Two streams store to one address behind a gate, in 64 rounds: the values that were read.
+/// In each of 64 rounds, two streams store to one address after a gate opens. Returns the distinct
+/// values that were read.
 fn rounds(gpu: &Gpu, is_ordered: bool) -> Vec<u32> {
     let [gate, first, second] = [(); 3].map(|()| gpu.new_stream());
     let (memory, opened) = (gpu.alloc(4), gpu.event(2));
@@ -68,7 +69,7 @@ fn rounds(gpu: &Gpu, is_ordered: bool) -> Vec<u32> {
     seen.into_iter().collect()
 }
 
-/// A graph of two unordered stores, launched 64 times: the values that were read.
+/// Launches a graph of two unordered stores 64 times. Returns the values that were read.
 fn graph_orders(gpu: &Gpu) -> Vec<u32> {
     let (memory, second) = (gpu.alloc(4), gpu.new_stream());
     gpu.begin();
@@ -106,7 +107,7 @@ pub(crate) const PROMISES: &[FaultProgram] = &[
     }),
     promise("the late worker turns it around", &["DRIVER_SCHEDULE=late"], |gpu, _| {
         assert_eq!(rounds(gpu, false), [1]);
-        // It begins although the host does not wait.
+        // The work begins although the host does not wait.
         let runs = RUNS.load(Ordering::SeqCst);
         hold(gpu.stream);
         wait_for(&RUNS, runs + 1);
@@ -120,7 +121,7 @@ pub(crate) const PROMISES: &[FaultProgram] = &[
         ok(cuStreamWaitEvent(second, event, 0));
         let memory = gpu.alloc(4);
         gpu.put(memory, 7, second);
-        // A later record of an event does not affect earlier waits for it.
+        // Recording an event again does not affect earlier waits for the event.
         ok(cuEventRecord(event, gpu.new_stream()));
         ok(cuEventSynchronize(event));
         assert_eq!(cuStreamQuery(second), 600);
@@ -199,7 +200,7 @@ pub(crate) const PROMISES: &[FaultProgram] = &[
         gpu.put(memory, 2, gpu.stream);
         thread::sleep(Duration::from_millis(20));
         assert_eq!(cuStreamQuery(gpu.stream), 600);
-        // Process exit does not wait for it.
+        // Process exit does not wait for the hung kernel.
         crate::report(&format!("{}0", crate::CODE));
         std::process::exit(0)
     }),

@@ -1,4 +1,4 @@
-//! Mistakes in programs with graphs: captures, and requirements at graph launch.
+//! Mistakes in programs with graphs, during capture and at graph launch.
 
 use std::ptr;
 use std::thread;
@@ -7,7 +7,7 @@ use crate::FaultProgram;
 use crate::cuda::*;
 use crate::host::{STALE, calls, fresh, release, run};
 
-/// Makes a call during a capture of the stream, or before it: its error code. A call that fails
+/// Makes a call during a capture (if wrong) or before it; returns the error code. A call that fails
 /// invalidates the capture.
 fn within(gpu: &Gpu, is_wrong: bool, call: impl Fn() -> i32) -> i32 {
     let mut code = if is_wrong { 0 } else { call() };
@@ -29,7 +29,7 @@ fn elsewhere(gpu: &Gpu, call: impl FnOnce() -> i32 + Send) -> i32 {
     thread::scope(|scope| scope.spawn(call).join().expect("no panic"))
 }
 
-/// Adds a second stream to the capture that begins.
+/// Begins a capture, and adds a second stream to it.
 fn forked(gpu: &Gpu) -> u64 {
     let second = gpu.new_stream();
     gpu.begin();
@@ -37,7 +37,7 @@ fn forked(gpu: &Gpu) -> u64 {
     second
 }
 
-/// The graph of a store of 7, and its memory.
+/// A graph that stores 7, and the memory that it stores to.
 fn graph(gpu: &Gpu) -> (u64, u64) {
     let memory = gpu.numbers(&[0]);
     gpu.begin();
@@ -45,7 +45,8 @@ fn graph(gpu: &Gpu) -> (u64, u64) {
     (gpu.end(), memory)
 }
 
-/// An event that was recorded in a capture that has ended, and again outside if nothing is wrong.
+/// An event that was recorded in an ended capture; in the correct program it is then recorded
+/// again, outside a capture.
 fn from_capture(gpu: &Gpu, is_wrong: bool) -> u64 {
     let event = gpu.event(2);
     gpu.begin();
@@ -58,7 +59,7 @@ fn from_capture(gpu: &Gpu, is_wrong: bool) -> u64 {
 }
 
 pub(crate) const PROGRAMS: &[FaultProgram] = &[
-    calls("a wait on the thread that captures", 900, "not on a thread that cap", |gpu, wrong| {
+    calls("a wait on the thread that captures", 900, "not allowed on a captur", |gpu, wrong| {
         let calls: [fn(&Gpu, u64) -> i32; 6] = [
             |_, _| cuMemFree_v2(0),
             |_, _| cuCtxSynchronize(),
@@ -95,7 +96,7 @@ pub(crate) const PROGRAMS: &[FaultProgram] = &[
         let (exec, _) = graph(gpu);
         within(gpu, wrong, || cuGraphUpload(exec, gpu.stream))
     }),
-    calls("a capture that begins twice", 900, "the stream is captured already", |gpu, wrong| {
+    calls("a capture that begins twice", 900, "the stream is already capturing", |gpu, wrong| {
         gpu.begin();
         let code = if wrong { cuStreamBeginCapture_v2(gpu.stream, 1) } else { 0 };
         gpu.abandon(gpu.stream);
@@ -108,7 +109,7 @@ pub(crate) const PROGRAMS: &[FaultProgram] = &[
         }
         code
     }),
-    calls("a capture that ends twice", 401, "the stream is not captured", |gpu, wrong| {
+    calls("a capture that ends twice", 401, "the stream is not capturing", |gpu, wrong| {
         gpu.begin();
         ok(gpu.abandon(gpu.stream));
         if wrong { gpu.abandon(gpu.stream) } else { 0 }
@@ -136,7 +137,7 @@ pub(crate) const PROGRAMS: &[FaultProgram] = &[
         }
         gpu.abandon(gpu.stream)
     }),
-    calls("two captures that wait for each other", 902, "is of another capture", |gpu, wrong| {
+    calls("two captures that wait for each other", 902, "from another capture", |gpu, wrong| {
         let (second, event) = (gpu.new_stream(), gpu.event(2));
         gpu.begin();
         if wrong {
@@ -165,7 +166,7 @@ pub(crate) const PROGRAMS: &[FaultProgram] = &[
         gpu.abandon(gpu.stream);
         code
     }),
-    calls("the default stream in a capture", 906, "beside a capture", |gpu, wrong| {
+    calls("the default stream in a capture", 906, "during a capture", |gpu, wrong| {
         let event = gpu.event(2);
         gpu.begin();
         let code = cuEventRecord(event, if wrong { 0 } else { gpu.stream });
@@ -178,14 +179,14 @@ pub(crate) const PROGRAMS: &[FaultProgram] = &[
     calls("a stream's wait for a captured event", 907, "that has ended", |gpu, wrong| {
         cuStreamWaitEvent(gpu.new_stream(), from_capture(gpu, wrong), 0)
     }),
-    calls("a stream destroyed in its capture", 0, "the stream is captured", |gpu, wrong| {
+    calls("a stream destroyed in its capture", 0, "destroyed during its", |gpu, wrong| {
         let second = gpu.leave(gpu.new_stream());
         if wrong {
             ok(cuStreamBeginCapture_v2(second, 1));
         }
         cuStreamDestroy_v2(second)
     }),
-    calls("sums without an order", 901, "`a` (node |have no order", |gpu, wrong| {
+    calls("sums without an order", 901, "`a` (node |are unordered", |gpu, wrong| {
         let add = |stream, name: &std::ffi::CStr| {
             ok(driverEnqueue(stream, name.as_ptr(), run, release, ptr::null_mut()));
         };
@@ -198,7 +199,7 @@ pub(crate) const PROGRAMS: &[FaultProgram] = &[
         gpu.order(second, gpu.stream);
         gpu.abandon(gpu.stream)
     }),
-    calls("a copy of memory that is gone", 700, "that was given up", |gpu, wrong| {
+    calls("a copy of memory that is gone", 700, "that was freed", |gpu, wrong| {
         let (host, memory) = (gpu.pinned(), gpu.alloc(4));
         gpu.begin();
         ok(cuMemcpyDtoHAsync_v2(host, memory, 4, gpu.stream));
@@ -216,8 +217,8 @@ pub(crate) const PROGRAMS: &[FaultProgram] = &[
         }
         fresh(gpu.read(memory, 1) == [7])
     }),
-    // The forked stream stores to the source of the first stream's copy, and is joined only
-    // afterwards.
+    // The forked stream stores to the source of the first stream's copy, but the first stream waits
+    // for it only after the copy.
     calls("a graph without the edge to its copy", STALE, "", |gpu, wrong| {
         let (source, target) = (gpu.numbers(&[0]), gpu.alloc(4));
         let second = forked(gpu);
@@ -228,7 +229,7 @@ pub(crate) const PROGRAMS: &[FaultProgram] = &[
         ok(cuMemcpyDtoDAsync_v2(target, source, 4, gpu.stream));
         gpu.order(second, gpu.stream);
         let exec = gpu.end();
-        // The order of a graph's unordered nodes changes from launch to launch.
+        // Unordered nodes run in a different order in each launch, so several launches are needed.
         let is_fresh = (0..16).all(|_| {
             ok(cuMemcpyHtoDAsync_v2(source, &0, 4, gpu.stream));
             ok(cuGraphLaunch(exec, gpu.stream));

@@ -5,17 +5,17 @@ use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_void};
 use std::ptr;
 
-// The functions are in the library of this crate.
+// Links the library of this crate, which has the functions below.
 use emulator as _;
 
-/// A function of another library's operation.
+/// A callback of an external operation.
 pub(crate) type Call<T> = unsafe extern "C" fn(*mut c_void) -> T;
 
 /// Declares C functions that return an error code.
 macro_rules! functions {
     ($(fn $name:ident($($kind:ty),*);)*) => {
-        // SAFETY: these are the driver's functions, with the arguments in its documentation. Tests
-        // pass writable places, and the driver checks handles and device addresses.
+        // SAFETY: the declarations match the documentation of the driver's functions. Tests pass
+        // valid pointers, and the driver checks handles and device addresses.
         unsafe extern "C" {
             $(pub(crate) safe fn $name($(_: $kind),*) -> i32;)*
         }
@@ -92,7 +92,7 @@ pub(crate) fn ok(code: i32) {
     assert_eq!(code, 0);
 }
 
-/// The output value of a function.
+/// Calls a function that must succeed; returns its output value.
 #[track_caller]
 pub(crate) fn made<T: Default>(make: impl FnOnce(&mut T) -> i32) -> T {
     let mut value = T::default();
@@ -103,13 +103,13 @@ pub(crate) fn made<T: Default>(make: impl FnOnce(&mut T) -> i32) -> T {
 /// An object, and the function that destroys it.
 type Object = (fn(u64) -> i32, u64);
 
-/// The first GPU, its context current on this thread, with a stream and a kernel. At its end it
-/// destroys all objects created through it.
+/// The first GPU, with a context that is current on this thread, a stream and a kernel.
+/// [`Gpu::close`] destroys all objects that were created through it.
 pub(crate) struct Gpu {
     pub(crate) context: u64,
     pub(crate) stream: u64,
     pub(crate) module: u64,
-    /// Stores a 32-bit number at an address.
+    /// The kernel that stores a 32-bit number at an address.
     pub(crate) store: u64,
     made: RefCell<Vec<Object>>,
 }
@@ -126,7 +126,7 @@ impl Gpu {
         gpu
     }
 
-    /// Destroys all objects, the last one first; a failed device rejects this.
+    /// Destroys all objects, in reverse order of creation; errors of a failed device are ignored.
     pub(crate) fn close(self) {
         cuCtxSetCurrent(self.context);
         cuCtxSynchronize();
@@ -141,13 +141,13 @@ impl Gpu {
         object
     }
 
-    /// Leaves the destruction of this object to the program.
+    /// Excludes an object from [`Gpu::close`], because the program destroys it.
     pub(crate) fn leave(&self, object: u64) -> u64 {
         self.made.borrow_mut().retain(|(_, other)| *other != object);
         object
     }
 
-    /// A stream that the default stream does not wait for.
+    /// A new non-blocking stream.
     pub(crate) fn new_stream(&self) -> u64 {
         self.keep(|stream| cuStreamDestroy_v2(stream), made(|stream| cuStreamCreate(stream, 1)))
     }
@@ -170,7 +170,7 @@ impl Gpu {
         host
     }
 
-    /// A module with the kernel `plant`, or the error.
+    /// Loads a module with the kernel `plant`; returns the module or the error code.
     pub(crate) fn load(&self, ptx: &str) -> Result<u64, i32> {
         let (text, mut module) = (CString::new(ptx).expect("no zero"), 0);
         match cuModuleLoadData(&mut module, text.as_ptr()) {
@@ -187,7 +187,7 @@ impl Gpu {
         memory
     }
 
-    /// Numbers in device memory, after the stream's work.
+    /// Reads numbers from device memory, after the work in the stream.
     pub(crate) fn read(&self, memory: u64, count: usize) -> Vec<u32> {
         let mut numbers = vec![0; count];
         ok(cuMemcpyDtoHAsync_v2(numbers.as_mut_ptr(), memory, 4 * count, self.stream));
@@ -203,7 +203,7 @@ impl Gpu {
         ok(cuStreamBeginCapture_v2(self.stream, 1));
     }
 
-    /// Ends a capture: its instantiated graph.
+    /// Ends a capture; returns the executable graph.
     pub(crate) fn end(&self) -> u64 {
         let graph = made(|graph| cuStreamEndCapture(self.stream, graph));
         let exec = made(|exec| cuGraphInstantiateWithFlags(exec, graph, 0));
@@ -211,7 +211,7 @@ impl Gpu {
         self.keep(|exec| cuGraphExecDestroy(exec), exec)
     }
 
-    /// Ends a capture and discards its graph: the error code.
+    /// Ends a capture and discards its graph; returns the error code.
     pub(crate) fn abandon(&self, stream: u64) -> i32 {
         let mut graph = 0;
         let code = cuStreamEndCapture(stream, &mut graph);
@@ -221,7 +221,7 @@ impl Gpu {
         code
     }
 
-    /// Orders later work of `later` after the work now in `first`.
+    /// Makes subsequent work in `later` wait for the current work in `first`.
     pub(crate) fn order(&self, first: u64, later: u64) {
         let event = self.event(2);
         ok(cuEventRecord(event, first));
@@ -234,7 +234,7 @@ pub(crate) fn function(module: u64) -> u64 {
     made(|function| cuModuleGetFunction(function, module, c"plant".as_ptr()))
 }
 
-/// Launches a kernel; each parameter is in 8 bytes, and the kernel reads its declared size.
+/// Launches a kernel. Each parameter is passed in 8 bytes; the driver reads the declared size.
 pub(crate) fn launch(
     function: u64,
     (blocks, threads, shared): (u32, u32, u32),

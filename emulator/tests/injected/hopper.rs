@@ -2,7 +2,7 @@
 
 use crate::kernels::kernels;
 
-/// A wgmma of ones, 64 x 8 x 16, whose accumulators are stored.
+/// Computes a 64 x 8 x 16 wgmma of ones, and stores its accumulators.
 const WGMMA: &str = "
     setp.ge.u32 %p1, %thread, <who:128>;
     @%p1 bra DONE;
@@ -84,40 +84,40 @@ const TILE: &str = "
 kernels! {
     [&["DRIVER_GPUS=H100"]]
     { "operands of a wgmma without a fence between the proxies", (1, 128), WGMMA,
-        "proxy" = "", 719, "no fence.proxy.async stands between the writes and this read" }
+        "proxy" = "", 719, "no fence.proxy.async between the writes and this read" }
     { "sums that are read before the wait for them", (1, 128), WGMMA,
-        "wait" = "1", 719, "touches registers of a wgmma that is in flight" }
+        "wait" = "1", 719, "accesses registers of a wgmma in flight" }
     { "sums that are set, and no fence before the wgmma", (1, 128), WGMMA,
-        "begin" = "", 719, "uses registers that were touched since the last wgmma.fence" }
+        "begin" = "", 719, "uses registers that were accessed since the last wgmma.fence" }
     { "sums that are operands of the next wgmma", (1, 128), WGMMA,
         "meanwhile" = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%s0, %s1, %s2, %s3},
             {%f0, %f1, %f2, %f3}, %d2, 1, 1, 1, 0;",
-        719, "uses registers of a wgmma that is in flight" }
+        719, "uses registers of another wgmma in flight" }
     { "operands that are overwritten while the wgmma is in flight", (1, 128), WGMMA,
         "meanwhile" = "st.shared.u32 [%row], 0; fence.proxy.async;",
-        719, "waits for a wgmma whose operands were written meanwhile" }
+        719, "waits for a wgmma whose operands were overwritten meanwhile" }
     { "a descriptor that leads beyond shared memory", (1, 128), WGMMA,
-        "right" = "4096", 700, "a descriptor's factor, 16 bytes at 0x10|outside of shared memory" }
+        "right" = "4096", 700, "a descriptor's operand, 16 bytes at 0x10|outside of shared memory" }
     { "a descriptor of another form", (1, 128), WGMMA,
         "base" = "2", 719, "a descriptor's base offset is not modelled" }
     { "a wgmma of a warp behind the last warpgroup", (1, 160), WGMMA,
-        "who" = "160", 719, "is met by less than a warpgroup" }
+        "who" = "160", 719, "is executed by less than a warpgroup" }
     { "lanes with descriptors of their own", (1, 128), WGMMA,
         "each" = "cvt.u64.u32 %d3, %lane; add.s64 %d1, %d1, %d3;",
-        719, "lanes have several descriptors" }
+        719, "lanes have different descriptors" }
     { "lanes of which some add", (1, 128), WGMMA,
-        "adds" = "16", 719, "lanes differ in whether they add" }
+        "adds" = "16", 719, "lanes differ in scale-d" }
 
     { "a barrier in memory that nobody initialised", (1, 32), BULK,
         "init" = "%r1+8", 719, "there is no initialised barrier at 0x4000" }
     { "a barrier in memory of no arrivals", (1, 32), BULK,
-        "count" = "0", 719, "a barrier of that many arrivals" }
+        "count" = "0", 719, "invalid arrival count of a barrier" }
     { "a barrier in memory at an address for numbers", (1, 32), BULK,
         "init" = "%r1+4", 716, "a barrier at 0x4004, which is no multiple of 8" }
     { "a barrier beyond the end of shared memory", (1, 32), BULK,
         "init" = "%r1+16", 700, "a barrier, 8 bytes at 0x4010, outside of shared memory" }
     { "a barrier in memory without its fence before a copy", (1, 32), BULK,
-        "fence" = "", 719, "the barrier's initialisation has no fence before a bulk copy" }
+        "fence" = "", 719, "the barrier's initialisation is not fenced before a bulk copy" }
     { "a barrier in memory that another warp may not see yet", (1, 64),
         ".shared .align 8 .b8 barrier[8];
         mov.u32 %r1, barrier;
@@ -130,12 +130,12 @@ kernels! {
         setp.lt.u32 %p2, %r2, 9999;
         @%p2 bra LATE;
         mbarrier.arrive.shared::cta.b64 _, [%r1];",
-        "at" = "", 719, "uses a barrier that another warp initialised since the last barrier" }
+        "at" = "", 719, "uses an mbarrier that another warp initialised since the last barrier" }
     { "two arrivals where the barrier waits for one", (1, 32), BULK,
         "before" = "mbarrier.arrive.shared::cta.b64 _, [%r1], 2;",
-        719, "more arrivals than the phase of the barrier waits for" }
+        719, "more arrivals than the phase of the barrier expects" }
     { "a barrier that expects more bytes than come", (1, 32), BULK,
-        "expect" = "1024", 702, "waits for what never comes" }
+        "expect" = "1024", 702, "waits forever: no warp" }
     { "a barrier that expects more than a megabyte", (1, 32), BULK,
         "expect" = "0x100000", 719, "the barrier expects more bytes than it can count" }
     { "a barrier in memory that a store overwrites", (1, 32), BULK,
@@ -147,10 +147,10 @@ kernels! {
         "at" = "+4", 716, "of a bulk copy is no multiple of 16" }
     { "a block that ends before its copies have read", (1, 32), STORE,
         "wait" = "bra DONE;",
-        719, "the block ends, and a bulk copy of warp 0 still reads from it" }
+        719, "the block ends while a bulk copy of warp 0 still reads from it" }
     { "shared memory that is overwritten while a copy reads it", (1, 32), STORE,
         "meanwhile" = "st.shared.u32 [%tile], 7;",
-        719, "waits for a bulk copy whose shared bytes were written meanwhile" }
+        719, "waits for a bulk copy whose source was overwritten meanwhile" }
     { "a tile of what is no tensor map", (1, 32), TILE,
         "map" = "%from", 719, "there is no tensor map at 0x" }
     { "a tile of another rank than its map's", (1, 32), TILE,
@@ -165,9 +165,9 @@ kernels! {
         "setp.lt.u32 %p1, %thread, 32;
         selp.u32 %r1, <at:96>, 96, %p1;
         bar.sync 1, %r1;",
-        "at" = "64", 719, "threads where others meet " }
+        "at" = "64", 719, "threads, others expect " }
     { "an election of a part of the lanes", (1, 32), "elect.sync _|%p1, <at:-1>;",
-        "at" = "0xffff", 719, "is met by lanes 0xffffffff, and names 0xffff" }
+        "at" = "0xffff", 719, "is executed by lanes 0xffffffff, but its mask is 0xffff" }
 
     [&["DRIVER_GPUS=H100", "DRIVER_SEED=2"]]
     { "a barrier in memory that is gone before its bytes come", (1, 32), BULK,
@@ -175,5 +175,5 @@ kernels! {
             AGAIN:
             mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r1+8], 0;
             @!%p2 bra AGAIN;",
-        719, "a bulk copy ends at 0x4000, where its barrier is no more" }
+        719, "a bulk copy ends, but its barrier at 0x4000 no longer exists" }
 }

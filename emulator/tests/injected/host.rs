@@ -6,7 +6,7 @@ use std::ptr;
 use crate::cuda::*;
 use crate::{FaultProgram, Program};
 
-/// The program did not wait and read old data, without any error code.
+/// Exit code of a program that read old data because it did not wait; no call returns an error.
 pub(crate) const STALE: i32 = -1;
 
 /// The exit code of a program: 0 if it reads the expected data, else [`STALE`].
@@ -14,7 +14,7 @@ pub(crate) fn fresh(is_fresh: bool) -> i32 {
     if is_fresh { 0 } else { STALE }
 }
 
-/// Launches the kernel with this shape.
+/// Launches the kernel with these blocks, threads and shared memory.
 fn shape(gpu: &Gpu, [blocks, threads]: [[u32; 3]; 2], shared: u32) -> i32 {
     let values = [gpu.alloc(4), 1];
     let mut pointers = values.each_ref().map(|value| (&raw const *value).cast_mut().cast());
@@ -23,7 +23,8 @@ fn shape(gpu: &Gpu, [blocks, threads]: [[u32; 3]; 2], shared: u32) -> i32 {
     cuLaunchKernel(gpu.store, gx, gy, gz, bx, by, bz, shared, gpu.stream, list, none)
 }
 
-/// Enqueues work on a second stream that should wait for the first one's: the number that it reads.
+/// Enqueues work on a second stream, which should wait for work on the first stream. Returns 0 if
+/// the second stream reads the number that the first one stored, else [`STALE`].
 fn second_stream(gpu: &Gpu, record: usize, waits: bool) -> i32 {
     let (second, done, memory) = (gpu.new_stream(), gpu.event(2), gpu.numbers(&[0]));
     if record == 0 {
@@ -68,7 +69,7 @@ const fn host_program(
 
 const ONE: [u32; 3] = [1; 3];
 
-/// Sets an environment variable of this process before the driver starts.
+/// Sets an environment variable, before the driver starts.
 fn set(name: &str, value: &str) {
     // SAFETY: no other thread accesses the environment yet.
     unsafe { std::env::set_var(name, value) }
@@ -81,7 +82,7 @@ pub(crate) const PROGRAMS: &[FaultProgram] = &[
         }
         cuDeviceGet(&mut 0, 0)
     }),
-    host_program("a context that nobody holds", 201, "nothing refers to device 0", |wrong| {
+    host_program("a context that nobody holds", 201, "0 has no retained context", |wrong| {
         ok(cuInit(0));
         if !wrong {
             made(|context| cuDevicePrimaryCtxRetain(context, 0));
@@ -91,7 +92,7 @@ pub(crate) const PROGRAMS: &[FaultProgram] = &[
     host_program(
         "a context that was released",
         709,
-        "the context that is current was rel",
+        "this thread's current context was ",
         |wrong| {
             ok(cuInit(0));
             ok(cuCtxSetCurrent(made(|context| cuDevicePrimaryCtxRetain(context, 0))));
@@ -141,10 +142,10 @@ pub(crate) const PROGRAMS: &[FaultProgram] = &[
         cuCtxSynchronize()
     }),
     calls("flags that no call has", 1, "cuInit: flags 1", |_, wrong| cuInit(wrong.into())),
-    calls("no place for a name", 1, "there is no place for the name", |_, wrong| {
+    calls("no place for a name", 1, "the pointer for the name is null", |_, wrong| {
         cuDeviceGetName([0; 9].as_mut_ptr(), if wrong { 0 } else { 9 }, 0)
     }),
-    calls("no place for a result", 1, "there is no place for a result", |_, wrong| {
+    calls("no place for a result", 1, "the pointer for a result is null", |_, wrong| {
         cuCtxGetDevice(if wrong { ptr::null_mut() } else { &mut 0 })
     }),
     calls("an attribute of a later GPU", 1, "attribute 999 is not modelled", |_, wrong| {
@@ -183,7 +184,7 @@ pub(crate) const PROGRAMS: &[FaultProgram] = &[
         let bytes = if wrong { 1024 } else { 1000 };
         cuMemcpyHtoDAsync_v2(gpu.alloc(1000), [0; 256].as_ptr(), bytes, gpu.stream)
     }),
-    calls("a copy beyond pinned memory", 1, "bytes of pinned memory, and 4", |gpu, wrong| {
+    calls("a copy beyond pinned memory", 1, "of pinned memory, but only 4 ", |gpu, wrong| {
         let (host, memory) = (gpu.pinned(), gpu.alloc(8));
         // SAFETY: nothing else uses the number.
         unsafe { host.write(7) };
@@ -229,7 +230,7 @@ pub(crate) const PROGRAMS: &[FaultProgram] = &[
         let name = if wrong { ptr::null() } else { c"plant".as_ptr() };
         cuModuleGetFunction(&mut 0, gpu.module, name)
     }),
-    calls("a module that a graph uses", 0, "cuModuleUnload: 1 graphs use mod", |gpu, wrong| {
+    calls("a module that a graph uses", 0, "1 graphs still use module 0xd000", |gpu, wrong| {
         let memory = gpu.alloc(4);
         gpu.begin();
         gpu.put(memory, 7, gpu.stream);
@@ -248,11 +249,11 @@ pub(crate) const PROGRAMS: &[FaultProgram] = &[
     calls("a block that the kernel does not take", 701, "it was compiled for [64", |gpu, wrong| {
         shape(gpu, [ONE, if wrong { [128, 1, 1] } else { [64, 1, 1] }], 0)
     }),
-    calls("shared memory that no attribute allows", 1, "and 49152 are allowed", |gpu, wrong| {
+    calls("shared memory that no attribute allows", 1, "but 49152 are allowed", |gpu, wrong| {
         ok(cuFuncSetAttribute(gpu.store, 8, if wrong { 48 << 10 } else { 64 << 10 }));
         shape(gpu, [ONE; 2], 64 << 10)
     }),
-    calls("more shared memory than the GPU has", 1, "shared memory has 166912", |gpu, wrong| {
+    calls("more shared memory than the GPU has", 1, "the maximum is 166912", |gpu, wrong| {
         cuFuncSetAttribute(gpu.store, 8, if wrong { 164 << 10 } else { 163 << 10 })
     }),
     calls("a launch without its parameters", 1, "plant: no parameter 0", |gpu, wrong| {
@@ -269,7 +270,7 @@ pub(crate) const PROGRAMS: &[FaultProgram] = &[
         let (none, extra) = (ptr::null_mut(), &mut ptr::null_mut());
         cuLaunchKernel(gpu.store, 1, 1, 1, 1, 1, 1, 0, gpu.stream, none, extra)
     }),
-    calls("a blocking stream", 801, "the default stream waits for", |gpu, wrong| {
+    calls("a blocking stream", 801, "a blocking stream, for which", |gpu, wrong| {
         if wrong { cuStreamCreate(&mut 0, 0) } else { fresh(gpu.new_stream() != 0) }
     }),
     calls("the default stream", 400, "the default stream, which is not m", |gpu, wrong| {
@@ -285,7 +286,7 @@ pub(crate) const PROGRAMS: &[FaultProgram] = &[
         }
         cuEventRecord(event, gpu.stream)
     }),
-    calls("the time between events without", 400, "was made without time", |gpu, wrong| {
+    calls("the time between events without", 400, "created without timing", |gpu, wrong| {
         let events = [(); 2].map(|()| gpu.event(if wrong { 2 } else { 0 }));
         events.iter().for_each(|event| ok(cuEventRecord(*event, gpu.stream)));
         ok(cuEventSynchronize(events[1]));
@@ -337,7 +338,7 @@ const LEAKS: &str = "leak: 1 streams on GPU 0|leak: 1 events on GPU 0|leak: 1 gr
                      leak: 1 allocations of 100 bytes on GPU 0|\
                      leak: 1 pinned allocations of 4 bytes on GPU 0";
 
-/// Returns the error code passed as its data.
+/// A callback that returns the error code passed as its data.
 pub(crate) extern "C" fn run(data: *mut std::ffi::c_void) -> i32 {
     data.addr() as i32
 }

@@ -8,17 +8,17 @@ use crate::cuda::*;
 use crate::maps::TENSOR;
 use crate::report;
 
-/// Number of values in the kernel's output. Its input holds 1024.
+/// Number of values in the kernel's output; its input has 1024 values.
 const COUNT: usize = 250;
 
-/// A kernel body with placeholders for mistakes, and its launch parameters.
+/// A kernel body with placeholders for the mistake, and the launch parameters.
 #[derive(Clone, Copy)]
 pub(crate) struct Launch {
     pub(crate) blocks: u32,
     pub(crate) threads: u32,
-    /// Instructions. A placeholder is `<NAME:TEXT>`, with the correct text.
+    /// The instructions. A placeholder `<NAME:TEXT>` contains the correct text.
     pub(crate) body: &'static str,
-    /// The placeholder of the mistake, and the incorrect text.
+    /// Name of the placeholder, and the incorrect text that replaces it.
     pub(crate) wrong: [&'static str; 2],
 }
 
@@ -57,7 +57,7 @@ impl Launch {
     }
 }
 
-/// A complete kernel with names for the values its body needs.
+/// A complete kernel, which defines registers for the values that its body needs.
 pub(crate) fn text_of(body: &str) -> String {
     format!(
         "
@@ -100,7 +100,7 @@ DONE:
     )
 }
 
-/// Loads PTX. The log of a rejection is added to the report.
+/// Loads PTX; if it is rejected, adds the error log to the report.
 fn load(ptx: &str) -> Result<u64, ()> {
     let text = CString::new(ptx).expect("no zero");
     let (mut module, mut log) = (0, [0u8; 512]);
@@ -116,8 +116,8 @@ fn load(ptx: &str) -> Result<u64, ()> {
     Err(())
 }
 
-/// Defines a table of kernels, by variables: name, blocks and threads, body, place and text of the
-/// mistake, error code, and the expected report.
+/// Defines a table of kernels, grouped by the driver's variables. A row has: name, blocks and
+/// threads, body, placeholder and text of the mistake, error code, expected report.
 macro_rules! kernels {
     ($([$variables:expr] $({ $name:literal, ($blocks:literal, $threads:literal), $body:expr,
         $place:literal = $wrong:literal, $code:literal, $says:literal })*)*) => {
@@ -143,7 +143,7 @@ kernels! {
         "setp.<at:ge>.u32 %p1, %index, %count;
         @%p1 bra DONE;
         st.global.u32 [%mine], %index;",
-        "at" = "gt", 700, "are outside of every allocation (0 bytes behind one of 1000 bytes)" }
+        "at" = "gt", 700, "are outside of every allocation (0 bytes past the end of one of 1000" }
     { "a vector at an address for numbers", (1, 32),
         "ld.global.v4.u32 {%r1, %r2, %r3, %r4}, [<at:%items>];
         st.global.u32 [%mine], %r4;",
@@ -152,7 +152,7 @@ kernels! {
         "mov.u32 %r1, 0;
         <at:st.global.u32 [%mine], %r1;>
         red.global.add.u32 [%mine], %thread;",
-        "at" = "", 719, "reads 4 bytes that nobody wrote, at " }
+        "at" = "", 719, "reads 4 uninitialised bytes, at " }
     { "a shuffle with lanes that are elsewhere", (1, 32),
         "mov.u32 %r1, %thread;
         setp.ge.u32 %p1, %lane, 16;
@@ -160,17 +160,17 @@ kernels! {
         shfl.sync.bfly.b32 %r1, %r1, 8, 31, <at:0xffff>;
         BEHIND:
         st.global.u32 [%mine], %r1;",
-        "at" = "-1", 719, "waits for lanes 0xffff0000, which are elsewhere" }
+        "at" = "-1", 719, "waits for lanes 0xffff0000, which have diverged" }
     { "a shuffle whose mask lacks lanes that execute it", (1, 32),
         "shfl.sync.bfly.b32 %r1, %thread, 8, 31, <at:-1>;
         st.global.u32 [%mine], %r1;",
-        "at" = "0xffff", 719, "thread 16: is not in the mask that it names" }
+        "at" = "0xffff", 719, "thread 16: is not in its own mask" }
     { "a shuffle from a lane that has ended", (1, 32),
         "setp.ge.u32 %p1, %lane, 16;
         @%p1 bra DONE;
         shfl.sync.idx.b32 %r1, %thread, <at:2>, 31, 0xffff;
         st.global.u32 [%mine], %r1;",
-        "at" = "20", 719, "reads lane 20, which is not here" }
+        "at" = "20", 719, "reads lane 20, which is inactive" }
     { "a store beyond the end of shared memory", (1, 128), "st.shared.u32 [%slot<at:>], %thread;",
         "at" = "+15876", 700, "thread 127: 4 bytes at 0x4000 are outside of shared memory (16384" }
     { "shared memory that half of the warps wrote", (1, 64),
@@ -179,9 +179,9 @@ kernels! {
         bar.sync 0;
         ld.shared.u32 %r1, [%slot];
         st.global.u32 [%mine], %r1;",
-        "at" = "32", 719, "thread 32: reads shared bytes that nobody wrote" }
+        "at" = "32", 719, "thread 32: reads uninitialised shared bytes" }
     { "two warps that write one number", (1, 64), "st.shared.u32 [<at:%slot>], %thread;",
-        "at" = "%tile", 719, "touches shared bytes that another warp wrote since the last barrier" }
+        "at" = "%tile", 719, "accesses shared bytes that another warp wrote since the last" }
     { "a buffer without the barrier behind its use", (1, 64),
         "st.shared.u32 [%slot], %thread;
         bar.sync 0;
@@ -206,12 +206,12 @@ kernels! {
         cp.async.wait_group <at:0>;
         ld.shared.u32 %r1, [%row+1024];
         st.global.u32 [%mine], %r1;",
-        "at" = "1", 719, "touches shared bytes that a cp.async still brings, at 0x400" }
+        "at" = "1", 719, "accesses shared bytes of a copy in flight, at 0x400" }
     { "a thread that ends before its copy has come", (1, 64),
         "cp.async.cg.shared.global [%row], [%items], 16;
         cp.async.commit_group;
         <at:cp.async.wait_group 0;>",
-        "at" = "", 719, "ends before a cp.async of its own has come" }
+        "at" = "", 719, "exits before its cp.async is complete" }
     { "a copy of 16 bytes to an address for numbers", (1, 32),
         "cp.async.cg.shared.global [%row<at:>], [%items], 16;
         cp.async.wait_all;",
@@ -222,7 +222,7 @@ kernels! {
         <at:>
         BEHIND:
         bar.sync 0;",
-        "at" = "bar.sync 0;", 719, "is met by lanes 0xffff" }
+        "at" = "bar.sync 0;", 719, "is executed by lanes 0xffff" }
     { "warps at barriers of two kinds", (1, 64),
         "setp.lt.u32 %p1, %thread, <at:64>;
         @%p1 bra VOTE;
@@ -230,7 +230,7 @@ kernels! {
         bra DONE;
         VOTE:
         bar.red.or.pred %p2, 0, %p1;",
-        "at" = "32", 719, "waits at another barrier than other warps" }
+        "at" = "32", 719, "waits at a different kind of barrier than" }
     { "a matrix loaded from a row that is not aligned", (1, 32),
         "st.shared.v4.u32 [%row], {%thread, %thread, %thread, %thread};
         bar.sync 0;
@@ -240,29 +240,29 @@ kernels! {
     { "a modifier that no instruction has", (1, 32),
         "cvt.rn.f32.u32 %f1, %thread;
         add.<at:rn>.f32 %f1, %f1, %f1;",
-        "at" = "rounded", 218, "line 34: `add.rounded.f32`: the form is not known" }
+        "at" = "rounded", 218, "line 34: `add.rounded.f32`: unknown form" }
     { "a sum of 32 bits of registers with 64", (1, 32),
         "add.<at:u64> %d1, %mine, 0;",
-        "at" = "u32", 218, "line 33: `add.u32`: a register of Double where Word belongs" }
+        "at" = "u32", 218, "line 33: `add.u32`: a register of class Double where Word is" }
     { "a register that nobody declared", (1, 32),
         "st.global.u32 [%mine], <at:%thread>;",
-        "at" = "%s99", 218, "%s99 is neither declared nor a special register that is known" }
+        "at" = "%s99", 218, "%s99 is neither declared nor a supported special register" }
     { "a special register that is not modelled", (1, 32),
         "mov.u32 %r1, <at:%tid.x>;",
         "at" = "%smid", 218, "`%smid` is not known" }
     { "an operand in another's place", (1, 32),
         "cp.async.wait_all;
         <at:mov.u32 %r1, 0;>",
-        "at" = "mov.u32 %r1, NOWHERE;", 218, "does not fit here" }
+        "at" = "mov.u32 %r1, NOWHERE;", 218, "is not allowed here" }
     { "a literal of another size", (1, 32),
         "mov.f32 %f1, <at:0f00000000>;",
-        "at" = "0d0000000000000000", 218, "is no literal of 4 bytes" }
+        "at" = "0d0000000000000000", 218, "is not a literal of 4 bytes" }
     { "a branch to a label that is missing", (1, 32),
         "bra <at:DONE>;",
-        "at" = "END", 218, "line 33: label `END` is not there" }
+        "at" = "END", 218, "line 33: label `END` is missing" }
     { "a call of a function that is missing", (1, 32),
         "<at:>",
-        "at" = "call.uni (), missing, ();", 218, "function `missing` is not there" }
+        "at" = "call.uni (), missing, ();", 218, "function `missing` is missing" }
     { "an instruction that an older GPU lacks", (1, 32),
         "<at:>",
         "at" = "fence.proxy.async;", 218, "needs target sm_90, and the module's is sm_80" }
@@ -273,7 +273,7 @@ kernels! {
     [&["DRIVER_CHECKS=races"]]
     { "two blocks that write one number", (2, 32),
         "st.global.u32 [<at:%mine>], %index;",
-        "at" = "%to", 719, "touches bytes that another block of the launch writes" }
+        "at" = "%to", 719, "accesses bytes that another block of the launch writes" }
     { "a block that writes what another reads", (2, 32),
         "ld.global.u32 %r1, [%from<at:+400>];
         st.global.u32 [%item], %r1;",

@@ -1,7 +1,7 @@
-//! Typical mistakes of CUDA programs, made as a program would make them: through the driver's C
-//! functions and PTX text. The driver must report each one, and must accept the corrected program.
+//! Typical mistakes in CUDA programs, which use the driver's C functions and PTX text. The driver
+//! must report each mistake, and accept the corrected program.
 //!
-//! A device error lasts as long as its process, so each mistake runs in a separate process.
+//! A device error persists until the process ends, so each mistake runs in a separate process.
 
 mod behaviour;
 mod captures;
@@ -24,7 +24,7 @@ use std::{env, thread};
 
 use cuda::Gpu;
 
-/// A mistake.
+/// A program with a mistake.
 struct FaultProgram {
     name: &'static str,
     /// The driver's variables, as `NAME=VALUE`.
@@ -32,7 +32,7 @@ struct FaultProgram {
     program: Program,
     /// The error code that the program gets.
     code: i32,
-    /// Parts of the report, separated by `|`; empty if no report is expected.
+    /// Texts that the report must contain, separated by `|`; empty if no report is expected.
     says: &'static str,
 }
 
@@ -41,9 +41,9 @@ struct FaultProgram {
 enum Program {
     /// A launch of one kernel.
     Kernel(kernels::Launch),
-    /// Calls, with the mistake if the argument is true.
+    /// Calls; with the mistake if the argument is true.
     Calls(fn(&Gpu, bool) -> i32),
-    /// The same, without an open GPU.
+    /// Like `Calls`, without an open GPU.
     Alone(fn(bool) -> i32),
 }
 
@@ -63,14 +63,14 @@ impl Program {
     }
 }
 
-/// Set in the process of a mistake: its name, after `wrong ` or `right `.
+/// Environment variable of a mistake's process: `wrong` or `right`, and the name of the program.
 const CHILD: &str = "DRIVER_INJECTED_CHILD";
-/// Prefix of the report line with the error code that the program got.
+/// Prefix of the report line that contains the program's error code.
 const CODE: &str = "code: ";
-/// A process that takes longer is considered hung.
+/// Maximum duration of a process; longer ones are considered hung.
 const MAX_TIME: Duration = Duration::from_secs(60);
 
-/// Mistakes in kernels, mistakes on the host, and correct programs.
+/// Tables of mistakes in kernels, of mistakes on the host, and of correct programs.
 const TABLES: [&[&[FaultProgram]]; 3] = [
     &[kernels::PROGRAMS, hopper::PROGRAMS],
     &[host::PROGRAMS, captures::PROGRAMS, maps::FIELDS, maps::OLDER],
@@ -98,7 +98,7 @@ fn report(line: &str) {
     file.write_all(format!("{line}\n").as_bytes()).expect("space");
 }
 
-/// The error code that a program got, if it completed, and the driver's findings.
+/// Runs a program in a process; returns its error code, if it completed, and the driver's findings.
 fn process(case: &FaultProgram, is_wrong: bool, report: &Path) -> (Option<i32>, Vec<String>) {
     let mut command = Command::new(env::current_exe().expect("this test"));
     command.args(["every_program_mistake_is_detected", "--exact", "--nocapture", "--test-threads=1"]);
@@ -113,14 +113,14 @@ fn process(case: &FaultProgram, is_wrong: bool, report: &Path) -> (Option<i32>, 
     command.env(CHILD, format!("{which} {}", case.name)).env("DRIVER_REPORT", report);
     command.output().expect("a process");
     let text = fs::read_to_string(report).unwrap_or_default();
-    // It is missing if the process failed before creating it.
+    // The file is missing if the process failed before creating it.
     let _ = fs::remove_file(report);
     let code = text.lines().find_map(|line| line.strip_prefix(CODE)?.parse().ok());
     let findings = text.lines().filter(|line| !line.starts_with(CODE));
     (code, findings.map(str::to_owned).collect())
 }
 
-/// Runs a program and its corrected variant: returns the deviations.
+/// Runs a program and its corrected variant; returns the deviations from the expected results.
 fn check(case: &FaultProgram, report: &Path) -> Vec<String> {
     let (code, findings) = process(case, true, report);
     let is_found = |part: &str| findings.iter().any(|line| line.contains(part));
@@ -132,7 +132,7 @@ fn check(case: &FaultProgram, report: &Path) -> Vec<String> {
         let begins = line.starts_with("fault: kernel `plant`, PTX line ");
         begins && line.contains(", block [") && line.contains(", thread ")
     };
-    // A rejection has only a line as its location.
+    // Code 218 is a rejected module, whose message has only a line as location.
     let is_executed = matches!(case.program, Program::Kernel(_)) && case.code != 218;
     let is_said = is_said && (!is_executed || findings.iter().any(has_place));
     let mut faults = vec![];
@@ -167,7 +167,7 @@ fn check_all(tables: &[&'static [FaultProgram]]) {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// Each host mistake gives the error code and message of its table, and each corrected program
+/// Each mistake on the host causes the expected error code and message, and each corrected program
 /// passes without findings.
 #[test]
 fn every_program_mistake_is_detected() {
@@ -177,13 +177,14 @@ fn every_program_mistake_is_detected() {
     check_all(TABLES[1]);
 }
 
-/// The same for kernels, whose message contains kernel, line, block and thread.
+/// Each mistake in a kernel causes the expected error code and a message with kernel, line, block
+/// and thread.
 #[test]
 fn injected_faults_report_location() {
     check_all(TABLES[0]);
 }
 
-/// Correct programs, for which the driver behaves as in CUDA's documentation.
+/// Correct programs, for which the driver must behave as CUDA's documentation describes.
 #[test]
 fn correct_programs_pass() {
     check_all(TABLES[2]);

@@ -5,7 +5,8 @@ use crate::kernels::text_of;
 use crate::maps::TENSOR;
 use crate::{FaultProgram, Program};
 
-/// The results of a body run by one block, with an address in `%from` and a tensor map.
+/// Runs a kernel body in one block, with an address in `%from` and a tensor map; returns the
+/// output.
 pub(crate) fn run(
     gpu: &Gpu,
     body: &str,
@@ -25,7 +26,7 @@ pub(crate) fn run(
     gpu.read(results, count)
 }
 
-/// Instructions that compute `%r9` from `%r8`, a value of `%r8`, and the result.
+/// Instructions that compute `%r9` from `%r8`, a value of `%r8`, and the expected result.
 const WORDS: &[(&str, u32, u32)] = &[
     ("rem.s32 %r9, %r8, 4;", -7i32 as u32, -3i32 as u32),
     ("shr.s32 %r9, %r8, 40;", 1 << 31, u32::MAX),
@@ -41,7 +42,7 @@ const WORDS: &[(&str, u32, u32)] = &[
     ("shfl.sync.idx.b32 %r9|%p1, %thread, 5, 0x181f, -1;", 0, 5),
 ];
 
-/// The same for `%f9` and `%f8`.
+/// Instructions that compute `%f9` from `%f8`, a value of `%f8`, and the expected bits.
 const FLOATS: &[(&str, f32, u32)] = &[
     ("fma.rm.f32 %f9, %f8, 0f3F800000, 0f3F800000;", -1e-9, 0x3f7f_ffff),
     ("fma.rm.f32 %f9, %f8, 0f3F800000, 0f3F800000;", 1e-9, 0x3f80_0000),
@@ -60,7 +61,7 @@ const FLOATS: &[(&str, f32, u32)] = &[
     ("cvt.rna.tf32.f32 %r10, %f8; mov.b32 %f9, %r10;", 1.0 + 0.5 / 1024.0, 0x3f80_2000),
 ];
 
-/// Results of one instruction on each value.
+/// Checks the results of all rows of `WORDS` and `FLOATS`.
 fn instructions(gpu: &Gpu) {
     let words =
         WORDS.iter().map(|(body, from, to)| (format!("mov.b32 %r8, {from:#x}; {body}"), *to));
@@ -74,7 +75,7 @@ fn instructions(gpu: &Gpu) {
     }
 }
 
-/// A tile whose corner is outside of the tensor, in a swizzle of 64 bytes, read by its rule.
+/// Loads a tile whose corner is outside of the tensor, with a 64-byte swizzle.
 fn tile_that_comes(gpu: &Gpu) {
     const BODY: &str = ".shared .align 8 .b8 gates[8]; mov.u32 %r1, gates;
         setp.ne.u32 %p1, %thread, 0; @%p1 bra READY;
@@ -102,7 +103,7 @@ fn tile_that_comes(gpu: &Gpu) {
     }
 }
 
-/// A stored tile: nothing outside of the tensor is written.
+/// Stores a tile that is partly outside of the tensor: nothing outside is written.
 fn tile_that_goes(gpu: &Gpu) {
     const BODY: &str = "add.s32 %r4, %thread, 1;
         st.shared.v4.u32 [%row], {%r4, %r4, %r4, %r4}; fence.proxy.async.shared::cta;
@@ -115,13 +116,14 @@ fn tile_that_goes(gpu: &Gpu) {
     for _ in 0..8 {
         run(gpu, BODY, 32, 0, 1, &map);
         let words = gpu.read(memory, 768);
-        // The corner; after the row's 40 columns; the next row; after the plane's five rows.
+        // The tile's corner; a word after the row's 40 columns; the next row; a word after the
+        // plane's five rows.
         assert_eq!([676, 684, 720, 764].map(|at| words[at]), [1, 9, 5, 9]);
     }
 }
 
-/// One warp loads tiles through two stages, and four others add them up: mbarriers signal when a
-/// stage is full, and when it is empty.
+/// A producer warp loads tiles into two stages, and four consumer warps add them. Mbarriers signal
+/// that a stage is full, or empty.
 fn pipeline(gpu: &Gpu) {
     const BODY: &str = ".shared .align 8 .b8 gates[32]; mov.u32 %r1, gates;
         setp.ne.u32 %p1, %thread, 0; @%p1 bra READY;
@@ -155,7 +157,7 @@ fn pipeline(gpu: &Gpu) {
     }
 }
 
-/// Matrices that are stored and loaded again, each plain and transposed.
+/// Stores matrices and loads them again, with and without transposition.
 fn matrices(gpu: &Gpu) {
     let plain = |lane: u32| (2 * lane) | ((2 * lane + 1) << 16);
     let given = gpu.numbers(&(0..32).map(plain).collect::<Vec<_>>());
@@ -190,7 +192,7 @@ const fn promise(name: &'static str, calls: fn(&Gpu, bool) -> i32) -> FaultProgr
     }
 }
 
-/// Defines rows of functions.
+/// Defines rows whose program is a function.
 macro_rules! promises {
     ($($name:literal: $function:path;)*) => {
         &[$(promise($name, |gpu, _| {

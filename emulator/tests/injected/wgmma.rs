@@ -1,15 +1,15 @@
-//! wgmmas whose operands have each layout that a descriptor can express.
+//! Tests wgmma with every operand layout that a descriptor can express.
 
 use crate::cuda::Gpu;
 use crate::results::run;
 
-/// Bytes of operand A in the image of shared memory; operand B follows.
+/// Bytes of operand A at the start of the shared memory image; operand B follows.
 const LEFT: usize = 8192;
-/// After the image, operand A as registers of each thread.
+/// Offset, after the image, of operand A as the registers of each thread.
 const FRAGMENTS: usize = 16384;
 
-/// A wgmma of 64 x 64 x 16; without a layout operand A is in registers. A layout is the bytes of
-/// its swizzle's lines, and whether rows run along them.
+/// A 64 x 64 x 16 wgmma; operand A is in registers if its layout is `None`. A layout is the
+/// swizzle's line in bytes, and whether the operand is transposed.
 struct Case {
     left: Option<(usize, bool)>,
     right: (usize, bool),
@@ -30,24 +30,24 @@ fn bits(value: i32, is_brain: bool) -> u16 {
     sign | (exponent as u16 + 15) << 10 | (size << (10 - exponent)) as u16 & 0x3ff
 }
 
-/// Offset of element (row, k) of 64 x 16, and the descriptor's bits without the address.
+/// Offset of element (row, k) of a 64 x 16 operand, and the descriptor's bits without the address.
 fn layout((width, transposed): (usize, bool), row: usize, k: usize) -> (usize, u64) {
     let code = [(16, 0), (32, 3), (64, 2), (128, 1)].iter().find(|of| of.0 == width);
     let code: u64 = code.expect("a swizzle").1;
-    // Elements per line, 8 lines per group, and the distances of adjacent groups and lines.
+    // Elements per line, and the distances between groups of 8 lines along and across the lines.
     let (line, along) = if transposed { (k, row) } else { (row, k) };
     let (each, down) = (width / 2, 8 * width);
     let across = if transposed { 16 } else { 64 } / 8 * down;
     let at = line / 8 * down + line % 8 * width + along / each * across + along % each * 2;
     let swizzled = at ^ (at >> 7 & (width / 16 - 1)) << 4;
-    // Without a swizzle the leading offset is along the rows, the stride from one group to the
-    // next.
+    // Without a swizzle, the meaning of the descriptor's leading and stride offsets is exchanged
+    // for transposed operands.
     let (leading, stride) = if transposed && width == 16 { (down, across) } else { (across, down) };
     (swizzled, (leading as u64 >> 4) << 16 | (stride as u64 >> 4) << 32 | code << 62)
 }
 
-/// A kernel that copies the image to shared memory, runs the wgmma twice, the first time without
-/// accumulating, and stores the accumulators of each thread.
+/// A kernel that copies the image to shared memory, executes the wgmma twice (without and with
+/// accumulation), and stores the accumulators of each thread.
 fn kernel(case: &Case, [left, right]: [u64; 2], count: usize) -> String {
     let list = |name: &str, count| (0..count).map(|i| format!("%{name}{i}")).collect::<Vec<_>>();
     let (sums, fragment) = (list("s", count).join(", "), list("a", 4).join(", "));

@@ -9,54 +9,54 @@ use dali::decode::Exif;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// Version of the layout that is written.
+/// Version of the metadata format that this program writes.
 pub(super) const FORMAT: u32 = 3;
-/// The first version: without a seal.
+/// The first version, which had no seal.
 const UNSEALED_FORMAT: u32 = 1;
 
 /// A checkpoint's metadata.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Meta {
-    /// Version of the layout.
+    /// Version of the metadata format.
     pub format: u32,
-    /// Version of onegraph that wrote it; none before format 3.
+    /// Version of the onegraph that wrote the checkpoint; none before format 3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Steps done, one batch each: resuming continues with the next one.
+    /// Number of steps done; resuming continues with the next batch.
     #[serde(rename = "batches")]
     pub steps_done: u64,
-    /// Class names with their COCO ids, in the order of labels from 1, as
-    /// [`crate::classes::stored_classes`] gives them.
+    /// Class names with their COCO ids, from class 1, as returned by
+    /// [`crate::classes::stored_classes`].
     pub categories: Vec<(String, u64)>,
     /// Identity of the training data; none in format 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
-    /// How EXIF rotations of the training images were treated; none if no image had one.
+    /// Treatment of the training images' EXIF rotation; none if no image had one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exif: Option<Exif>,
     /// Changes of the config that the user accepted when resuming, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overrides: Vec<Override>,
-    /// SHA-256 of the other files, by name.
+    /// SHA-256 of each of the checkpoint's other files, by name.
     pub sha256: BTreeMap<String, String>,
-    /// SHA-256 of this metadata without the seal; none in format 1.
+    /// SHA-256 of this metadata with the seal left out; none in format 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seal: Option<String>,
 }
 
-/// A change that affects training, accepted with `--override`.
+/// A change of config or data that the user accepted with `--override`.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct Override {
-    /// Steps done before it took effect.
+    /// Number of steps done before the change.
     pub after_step: u64,
-    /// The key that changed, or the training data, with both values.
+    /// The changed key (or the training data), with the old and new value.
     pub change: Difference,
 }
 
 impl Meta {
-    /// The JSON text, with the seal.
+    /// The metadata as JSON text, with the seal.
     pub(super) fn sealed(mut self) -> Result<Vec<u8>, serde_json::Error> {
         self.seal = Some(self.digest()?);
         serde_json::to_vec_pretty(&self)
@@ -67,36 +67,43 @@ impl Meta {
         Ok(hex_digest(&serde_json::to_vec_pretty(&unsealed)?))
     }
 
-    /// Reads metadata from the checkpoint directory `path`, whose files must be `files`.
+    /// Reads metadata from `json`, and checks that it belongs to the checkpoint directory `path`
+    /// and lists exactly `files`.
     pub(super) fn read(json: &[u8], path: &Path, files: &[&str]) -> Result<Self, String> {
         let version: Version = serde_json::from_slice(json).map_err(|e| e.to_string())?;
         if !(UNSEALED_FORMAT..=FORMAT).contains(&version.format) {
             let theirs = version.format;
-            return Err(format!("its format is {theirs}, this program reads up to {FORMAT}"));
+            return Err(format!(
+                "it has format {theirs}, but this program reads formats up to {FORMAT}: use a \
+                 newer onegraph"
+            ));
         }
         let meta: Self = serde_json::from_slice(json).map_err(|e| e.to_string())?;
         let seal = meta.digest().map_err(|e| e.to_string())?;
         let needs_seal =
             meta.format > UNSEALED_FORMAT || meta.seal.is_some() || meta.data.is_some();
         if needs_seal && meta.seal.as_deref() != Some(&seal) {
-            return Err("it was changed after it was written: its seal is wrong".into());
+            return Err("it was changed after it was written: its checksum (seal) is wrong".into());
         }
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let named = name.strip_prefix("step_").and_then(|digits| digits.parse::<u64>().ok());
         if named.is_some_and(|step| step != meta.steps_done) {
-            return Err(format!("it is of step {}, in a folder named {name}", meta.steps_done));
+            return Err(format!(
+                "it belongs to step {}, but its folder is named {name}",
+                meta.steps_done
+            ));
         }
         if let Some(missing) = files.iter().find(|file| !meta.sha256.contains_key(**file)) {
-            return Err(format!("it has no checksum of {missing}"));
+            return Err(format!("it has no checksum for {missing}"));
         }
         if let Some(other) = meta.sha256.keys().find(|file| !files.contains(&file.as_str())) {
-            return Err(format!("it names a file `{other}` that no checkpoint has"));
+            return Err(format!("it lists a file `{other}`, which is not part of a checkpoint"));
         }
         Ok(meta)
     }
 }
 
-/// The part of the metadata that every version has.
+/// The field that every version of the metadata has.
 #[derive(Deserialize)]
 struct Version {
     format: u32,
@@ -146,9 +153,9 @@ mod tests {
             ("\"cat\"", "\"dog\"", &["a", "b"][..], "seal"),
             (seal, "\n}", &["a", "b"], "seal"),
             ("\"format\": 3", "\"format\": 1", &["a", "b"], "seal"),
-            ("", "", &["a", "b", "c"], "no checksum of c"),
+            ("", "", &["a", "b", "c"], "no checksum for c"),
             ("", "", &["a"], "`b`"),
-            (&text, "{\"format\": 9}", &[], "its format is 9"),
+            (&text, "{\"format\": 9}", &[], "it has format 9"),
         ] {
             let changed = if from.is_empty() { text.clone() } else { text.replace(from, to) };
             let read = Meta::read(changed.as_bytes(), Path::new("run/step_00000007"), files);

@@ -1,6 +1,6 @@
-//! Checkpoints: a directory with weights, optimizer state, config and checksums. It is written
-//! under a temporary name, synced and renamed, so an interrupted write leaves the last good one in
-//! place.
+//! Checkpoints: directories with weights, optimizer state, config and checksums. A checkpoint is
+//! written under a temporary name, synced and renamed, so an interrupted write leaves the previous
+//! checkpoint intact.
 
 mod meta;
 
@@ -31,29 +31,30 @@ const META: &str = "checkpoint.json";
 const MODEL: &str = "model.safetensors";
 const STATE: &str = "state.safetensors";
 const CONFIG: &str = "config.toml";
-/// Suffixes of the names of directories that are being written, replaced or removed.
+/// Suffixes of directories that are being written, replaced or removed.
 const ENDS: [&str; 4] = ["tmp", "old", "removed", "tmp.removed"];
-/// Advice for a checkpoint that cannot be read.
-const MEND: &str = "; to take an earlier one, write checkpoints/NAME into last_checkpoint";
+/// Advice appended to the message about a checkpoint that cannot be read.
+const MEND: &str = "; to use an earlier checkpoint, write checkpoints/NAME into last_checkpoint";
 
 /// The contents of a checkpoint.
 #[derive(Debug)]
 pub struct Snapshot<'a> {
     /// Everything that training updates.
     pub state: &'a StateSet,
-    /// Parameters, for the weights under torchvision's names.
+    /// The model's parameters, whose names are torchvision's.
     pub params: &'a [Param],
-    /// The weights are the averages of parameters that have one.
+    /// True if `model.safetensors` contains the moving averages in place of the parameters that
+    /// have one.
     pub averages: bool,
     /// Steps done.
     pub steps_done: u64,
     /// Class names and COCO ids.
     pub categories: &'a [(String, u64)],
-    /// Names of the keypoints of a model that has some.
+    /// Names of the model's keypoints; empty if it has none.
     pub keypoints: &'a [String],
     /// Identity of the training data.
     pub data: &'a str,
-    /// How EXIF rotations of the training images were treated, if any has one.
+    /// Treatment of the training images' EXIF rotation; none if no image has one.
     pub exif: Option<Exif>,
     /// Changes of the config that the user accepted when resuming.
     pub overrides: &'a [Override],
@@ -61,12 +62,12 @@ pub struct Snapshot<'a> {
     pub config: &'a str,
 }
 
-/// The checkpoints that outlive a newer one.
+/// The checkpoints to keep when a new one is saved.
 #[derive(Debug, Clone, Copy)]
 pub struct Keep<'a> {
-    /// Number of newest ones, the one just written among them; 0 keeps all.
+    /// Number of newest checkpoints to keep, including the one just written; 0 keeps all.
     pub newest: usize,
-    /// Others, by step.
+    /// Steps of additional checkpoints to keep.
     pub steps: &'a [u64],
 }
 
@@ -85,25 +86,26 @@ pub fn folder(steps_done: u64) -> String {
 }
 
 /// Writes `run/checkpoints/step_XXXXXXXX` and records it in `run/last_checkpoint`; then removes the
-/// checkpoints not listed in `keep`, oldest first.
+/// checkpoints that `keep` does not retain, oldest first.
 ///
 /// # Errors
-/// [`EngineError::Io`] names the file; earlier checkpoints are untouched.
+/// [`EngineError::Io`] names the file; earlier checkpoints are unchanged.
 pub fn save(run: &Path, snapshot: &Snapshot<'_>, keep: Keep<'_>) -> Result<Saved, EngineError> {
     let parent = run.join("checkpoints");
     let name = format!("step_{:08}", snapshot.steps_done);
     let (done, beside) = (parent.join(&name), parent.join(format!(".{name}.tmp")));
     remove_unfinished(&parent);
     let mark = Unfinished::mark(&beside);
-    // Does not create the run directory: if it was removed or moved away, it stays so.
+    // Does not create the run directory if it was removed or moved away.
     [&parent, &beside].into_iter().try_for_each(|folder| make_one(folder))?;
     let (bytes, weights_sha256) = write_files(&beside, &done, snapshot).inspect_err(|_| {
-        // The error that stopped the write is more useful than one here.
+        // A second error is ignored: the caller gets the one that stopped the write.
         let _ = fs::remove_dir_all(&beside);
     })?;
     drop(mark);
-    // The same step may have been saved before, and last_checkpoint may name it: move it aside and
-    // remove it last, so that except between two renames one of the two always exists.
+    // This step may have been saved before, and last_checkpoint may name that checkpoint. It is
+    // renamed first and removed last, so that a complete checkpoint always exists, except between
+    // the two renames.
     let retired = parent.join(format!(".{name}.old"));
     if done.exists() {
         fs::rename(&done, &retired).map_err(io(&done))?;
@@ -117,15 +119,16 @@ pub fn save(run: &Path, snapshot: &Snapshot<'_>, keep: Keep<'_>) -> Result<Saved
     Ok(Saved { path: done, weights_sha256 })
 }
 
-/// Writes the files of the checkpoint `done` into `dir`. Returns their length in bytes, and the
-/// SHA-256 of the weights.
+/// Writes the files of the checkpoint `done` into the temporary directory `dir`. Returns their
+/// total length in bytes, and the SHA-256 of the weights.
 fn write_files(
     dir: &Path,
     done: &Path,
     snapshot: &Snapshot<'_>,
 ) -> Result<(usize, String), EngineError> {
     let (mut sha256, mut written) = (BTreeMap::new(), 0);
-    // One after the other: each takes as much memory as the weights, or more.
+    // The files are serialized one after another: each needs at least as much memory as the
+    // weights.
     let mut write = |file: &str, bytes: &[u8]| {
         sha256.insert(file.to_string(), hex_digest(bytes));
         written += bytes.len();
@@ -154,8 +157,8 @@ fn write_files(
     Ok((written, weights))
 }
 
-/// The checkpoint of a run that `choice` selects, or `run` itself if it is a checkpoint; and a line
-/// that explains the selection.
+/// The checkpoint that `choice` selects in `run`, or `run` itself if it is a checkpoint; and a
+/// message that names the checkpoint and the reason.
 ///
 /// # Errors
 /// As for [`last`], and errors of staging a run in S3.
@@ -209,8 +212,8 @@ pub fn last(run: &Path) -> Result<PathBuf, EngineError> {
     }
 }
 
-/// Reads and verifies a checkpoint's metadata and files; also returns the config that it was
-/// trained with.
+/// Reads a checkpoint's metadata and verifies its files. Also returns the config that it was
+/// trained with, as TOML.
 ///
 /// # Errors
 /// [`EngineError::Checkpoint`] names the missing or damaged file.
@@ -229,8 +232,8 @@ pub fn open(path: &Path) -> Result<(Meta, String), EngineError> {
     Ok((meta, config.map_err(|e| fault(format!("{CONFIG}: {e}")))?))
 }
 
-/// How EXIF rotations of the training images were treated, as the metadata next to a weights file
-/// records it, if there is any.
+/// Treatment of the training images' EXIF rotation, from the checkpoint metadata next to a weights
+/// file; `None` without metadata.
 pub(crate) fn exif_of(weights: &Path) -> Option<Exif> {
     let path = remote::sibling(&weights.with_file_name(META)).ok()?;
     let json = dali::file::read(&path).ok()?;
@@ -241,14 +244,15 @@ pub(crate) fn exif_of(weights: &Path) -> Option<Exif> {
 /// in the checkpoint, with its shape.
 ///
 /// # Errors
-/// [`EngineError::Checkpoint`] names the tensor that is missing or different.
+/// [`EngineError::Checkpoint`] names the tensor that is missing or has a different shape.
 pub fn restore(path: &Path, state: &mut StateSet) -> Result<(), EngineError> {
     let names = state.iter().map(|(name, _)| name).filter(|name| !is_transient(name));
     let names = names.map(str::to_string).collect();
     restore_tensors(path, state, names, false)
 }
 
-/// The same for tensors by name; `averages` are the averages of those that have one.
+/// Like [`restore`], but copies only the tensors `names`. With `averages`, the saved moving average
+/// is used for each tensor that has one.
 ///
 /// # Errors
 /// As for [`restore`].
@@ -319,21 +323,21 @@ pub(crate) fn tensor_of(view: &TensorView<'_>) -> Result<HostTensor, String> {
         Dtype::F32 => Role::Master,
         Dtype::I32 => Role::Index,
         Dtype::U8 => Role::Pixels,
-        other => return Err(format!("it holds {other:?}, which no state does")),
+        other => return Err(format!("it has element type {other:?}, which no state tensor has")),
     };
     let mut tensor = HostTensor::poisoned(TensorDesc::new(role, view.shape()));
     tensor.bytes_mut().copy_from_slice(view.data());
     Ok(tensor)
 }
 
-/// Cleans up the checkpoints of a run after its process was killed: restores a checkpoint that was
-/// moved aside to be replaced, and removes what was not completely written or removed. Only for the
-/// process that holds the run's lock.
+/// Cleans up a run after its process was killed: restores a checkpoint that was renamed but not yet
+/// replaced, and removes partly written or partly removed ones. Only for the process that holds the
+/// run's lock.
 pub fn tidy(run: &Path) {
     let parent = run.join("checkpoints");
     let last = last(run).unwrap_or_default();
     if let Some(name) = last.file_name().filter(|_| !last.exists()) {
-        // If there is none, resuming reports the checkpoint that is missing.
+        // If the renamed checkpoint does not exist either, resuming reports the missing one.
         let _ = fs::rename(parent.join(format!(".{}.old", name.to_string_lossy())), &last);
     }
     remove_unfinished(&parent);
@@ -348,8 +352,8 @@ pub fn tidy(run: &Path) {
     });
 }
 
-/// Removes the leftovers of an interrupted write: directories that were never renamed, and replaced
-/// or partly removed ones.
+/// Removes the directories that an interrupted write or removal left: unfinished, replaced or
+/// partly removed checkpoints.
 fn remove_unfinished(parent: &Path) {
     for (name, path) in entries(parent) {
         let parts = name.strip_prefix('.').and_then(|name| name.split_once('.'));
@@ -367,13 +371,13 @@ fn entries(dir: &Path) -> Vec<(String, PathBuf)> {
     entries.map(named).collect()
 }
 
-/// True if a checkpoint's folder has this name; folders that a user puts next to them have others.
+/// True if this is the name of a checkpoint folder, not of a folder that a user created.
 fn is_step(name: &str) -> bool {
     let step = name.strip_prefix("step_").and_then(|digits| digits.parse::<u64>().ok());
     step.is_some_and(|step| format!("step_{step:08}") == name)
 }
 
-/// Removes a checkpoint, renaming it first so that a partly removed one is never used.
+/// Removes a checkpoint. It is renamed first, so that a partly removed checkpoint is never used.
 fn remove(path: &Path) {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let aside = path.with_file_name(format!(".{name}.removed"));
@@ -381,15 +385,15 @@ fn remove(path: &Path) {
     remove_all(if moved.is_ok() { &aside } else { path });
 }
 
-/// Removes a folder. If that fails, the checkpoint just written is still complete.
+/// Removes a folder. A failure is only logged: the checkpoint just written is complete anyway.
 fn remove_all(path: &Path) {
     if let Err(fault) = fs::remove_dir_all(path) {
         tracing::warn!(path = %path.display(), %fault, "cannot remove an old checkpoint");
     }
 }
 
-/// Removes the lowest steps beyond `keep`, but never `newest`: a run that was resumed from an
-/// earlier step writes lower numbers than before.
+/// Removes the checkpoints with the lowest steps that `keep` does not retain, but never `newest`,
+/// whose step may be the lowest if the run was resumed from an earlier checkpoint.
 fn remove_old(parent: &Path, keep: Keep<'_>, newest: &str) {
     if keep.newest == 0 {
         return;
@@ -397,7 +401,7 @@ fn remove_old(parent: &Path, keep: Keep<'_>, newest: &str) {
     let kept: Vec<String> = keep.steps.iter().map(|step| format!("step_{step:08}")).collect();
     let mut found = entries(parent);
     found.retain(|(name, path)| is_step(name) && name != newest && path.join(META).is_file());
-    // Nine digits sort after eight.
+    // Sorted by length first: step names may have eight digits or more.
     found.sort_by_key(|(name, _)| (name.len(), name.clone()));
     let old = (found.len() + 1).saturating_sub(keep.newest);
     for (name, path) in &found[..old] {
@@ -445,7 +449,7 @@ mod tests {
         let left = [".step_00000002.tmp", ".step_00000001.removed", "step_00000003"];
         left.iter().for_each(|folder| put(&parent.join(folder).join(MODEL), "x"));
         let kept = [".step_mine.tmp/x", "step_00000004/x", "step_00000005/checkpoint.json"];
-        // The last one: killed between two renames.
+        // The last checkpoint, as left by a process that was killed between the two renames.
         let moved = [".step_00000006.old/checkpoint.json"];
         kept.iter().chain(&moved).for_each(|file| put(&parent.join(file), "x"));
         put(&run.path().join("last_checkpoint"), "checkpoints/step_00000006\n");

@@ -1,5 +1,5 @@
-//! `onegraph check-kernels GPU`: the process in which a GPU's kernels are checked before their
-//! first use. It is started by the commands that open a GPU for the first time.
+//! `onegraph check-kernels GPU`: tests a GPU's kernels in a separate process before their first
+//! use. Commands that open a GPU for the first time start it.
 
 use clap::Args;
 

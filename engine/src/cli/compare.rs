@@ -1,4 +1,4 @@
-//! `onegraph compare`: how runs differ, in keys, scores and speed.
+//! `onegraph compare`: differences between runs in config, scores and speed.
 
 use std::path::PathBuf;
 
@@ -14,13 +14,13 @@ use crate::run_dir::write_whole;
 
 #[derive(Debug, Args)]
 pub(super) struct CompareArgs {
-    /// Folders of runs that have ended; each is compared with the first.
+    /// Directories of finished runs; each is compared with the first.
     #[arg(value_name = "RUN", num_args = 2.., required = true)]
     runs: Vec<PathBuf>,
-    /// Write a page with the tables and the curves of all runs.
+    /// Write an HTML page with the tables and curves of all runs to this file.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Samples of the images that the intervals are made from.
+    /// Number of resamplings of the images (bootstrap) for the confidence intervals.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     #[arg(value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
     samples: u32,
@@ -35,7 +35,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<(), EngineError> {
     write_whole(path, ComparisonPage { runs: &runs, compared: &compared }.html().as_bytes())
 }
 
-/// The text about a run compared with the first.
+/// The printed comparison of run `other` with the first run.
 fn text(found: &ComparedWithFirst, first: &ComparedRun, other: &ComparedRun) -> String {
     let names = [first, other].map(|run| run.name.as_str());
     let mut lines = vec![format!("{} and {}", names[0], names[1])];
@@ -56,7 +56,8 @@ fn text(found: &ComparedWithFirst, first: &ComparedRun, other: &ComparedRun) -> 
             lines.push(score_line(&format!("{shape} {}", stat.name), stat));
         }
     }
-    // The classes of the kind of score that the model is evaluated by.
+    // AP by class is listed only for the last kind of score: masks or keypoints if the model has
+    // them, else boxes.
     if let Some(scores) = found.scores.last() {
         lines.push(format!("\nAP of {} by class", scores.iou_type.shapes()));
         lines.extend(scores.classes.iter().map(|class| score_line(&plain(&class.name), class)));
@@ -66,7 +67,7 @@ fn text(found: &ComparedWithFirst, first: &ComparedRun, other: &ComparedRun) -> 
     lines.join("\n") + "\n\n"
 }
 
-/// A score of both runs, and the difference.
+/// One line: a score of both runs, and the difference.
 fn score_line(name: &str, stat: &ScoreDifference) -> String {
     let number = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.3}"));
     let [first, second] = stat.scores.map(number);

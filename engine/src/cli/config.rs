@@ -1,4 +1,4 @@
-//! `onegraph config`: the meaning of config keys, and where their values come from.
+//! `onegraph config`: explains config keys, and shows which file sets each value.
 
 use std::fmt::Write;
 
@@ -16,21 +16,21 @@ pub(super) struct ConfigArgs {
     /// The key to explain, such as train.batch_size, or the table to list, such as train; without
     /// one, all keys are listed.
     key: Option<String>,
-    /// Show the values of this config file or preset, and which file sets each.
+    /// Show the values in this config file or preset, and which file sets each.
     #[arg(long = "in", value_name = "CONFIG")]
     config: Option<String>,
-    /// Override a value of that config.
+    /// Override a value of the config given with --in.
     #[arg(long = "set", value_name = "KEY=VALUE", requires = "config")]
     set: Vec<String>,
-    /// Print the hyper-parameters that MLPerf's rules give a global batch, and why.
+    /// Print the hyperparameters that MLPerf's rules prescribe for this global batch size, and why.
     #[arg(long, value_name = "GLOBAL_BATCH", conflicts_with_all = ["key", "config"])]
     mlperf: Option<usize>,
-    /// Images of a GPU for --mlperf; by default as in submitted runs.
+    /// Images per GPU for --mlperf; by default as in submitted MLPerf runs.
     #[arg(long, value_name = "IMAGES", requires = "mlperf")]
     images_per_group: Option<usize>,
 }
 
-/// The one key of a file that is not a key of the config.
+/// Help on `extends`, the only key of a config file that is not part of the schema.
 const EXTENDS: &str = "\
 extends
 
@@ -42,7 +42,7 @@ whole.
 values   the quoted name of one config file or preset, such as extends = \"torchvision_r50\"
 default  none: every key begins with its default
 ";
-/// The source of a value that no file sets.
+/// Origin of a value that was set on the command line.
 const SET: &str = "--set";
 
 /// A config with the origin of each value.
@@ -52,7 +52,8 @@ struct Loaded {
 }
 
 impl Loaded {
-    /// The value of a key, and its source; for a table in a list, the list's source.
+    /// The value of a key, and its origin. For a key of a table in a list, value and origin belong
+    /// to the list.
     fn value(&self, of: &Key) -> Result<String, EngineError> {
         let list = of.name.rsplit_once('.').filter(|_| of.in_list).map(|(list, _)| list);
         let name = list.unwrap_or(&of.name);
@@ -92,7 +93,7 @@ pub(super) fn run(args: &ConfigArgs) -> Result<(), EngineError> {
     super::print(&text)
 }
 
-/// The values that the rules prescribe, and the keys that set them.
+/// The derivation of the values that MLPerf's rules prescribe, then the config keys to set.
 fn derivation(recipe: &Recipe) -> String {
     let Recipe { global_batch, images_per_group, learning_rate, warmup_steps, .. } = recipe;
     let start = (1.0 - *warmup_steps as f64 * recipe.warmup_factor / learning_rate).max(0.0);
@@ -110,8 +111,8 @@ fn derivation(recipe: &Recipe) -> String {
     )
 }
 
-/// The key of a name, or the keys of a table; both also by the last part of their name, or by
-/// another project's name for the key.
+/// The key with this name, or the keys of the table with this name. Also accepts the last part of
+/// either name, or another project's name for a key.
 fn find(name: &str) -> Result<Vec<&'static Key>, EngineError> {
     let last = format!(".{name}");
     let inner = format!(".{name}.");
@@ -142,7 +143,8 @@ fn find(name: &str) -> Result<Vec<&'static Key>, EngineError> {
     Err(EngineError::Usage(format!("no key is called `{name}`; {advice}")))
 }
 
-/// One line per key: name, value or default, and its meaning, truncated to the width of a terminal.
+/// One line per key: its name, its value in the config, or its default and meaning. Lines are
+/// truncated to the width of the terminal.
 fn list<'a>(
     keys: impl IntoIterator<Item = &'a Key>,
     loaded: Option<&Loaded>,

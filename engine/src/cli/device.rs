@@ -1,4 +1,4 @@
-//! `--device`: where a command runs its programs.
+//! `--device`: the device that a command runs on.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use crate::runtime::Backend;
 use clap::{Args, ValueEnum};
 use device::cuda::Installed;
 
-/// The GPU that a process uses: the first that `CUDA_VISIBLE_DEVICES` leaves visible.
+/// Index of the GPU that a process uses: the first visible one (`CUDA_VISIBLE_DEVICES`).
 pub(super) const ORDINAL: usize = 0;
 
 /// The option `--device`.
 #[derive(Debug, Args)]
 pub struct DeviceArgs {
-    /// Where to run: a CUDA GPU, the CPU, or the GPU if there is one that can be used.
+    /// Device to run on: a CUDA GPU, the CPU, or (auto) the GPU if a usable one is found.
     #[arg(long, value_enum, default_value = "auto")]
     device: Choice,
 }
@@ -42,14 +42,13 @@ impl DeviceArgs {
     /// Opens the device.
     ///
     /// # Errors
-    /// As [`Self::open_with`].
+    /// As for [`Self::open_with`].
     pub fn open(&self) -> Result<Backend, EngineError> {
         let opened = self.open_with(|| Ok(gpu::open(ORDINAL, notice)?))?;
         Ok(opened.map_or(Backend::Cpu, |cuda| Backend::Device(Arc::new(cuda))))
     }
 
-    /// Opens the GPU, if the choice allows one, with `open`; `None` if the CPU was requested, or if
-    /// `auto` finds no GPU.
+    /// Opens the GPU with `open`. `None` if the CPU was requested, or if `auto` finds no GPU.
     ///
     /// # Errors
     /// [`EngineError::Device`] with a one-line message if `cuda` was requested and no GPU opens, or
@@ -82,11 +81,11 @@ pub(super) fn notice(sentence: &str) {
     }
 }
 
-/// Applies a choice to an attempt to open the GPU.
+/// Decides between GPU and CPU from the user's choice and the result of opening the GPU.
 fn choose<T>(choice: Choice, opened: Result<T, EngineError>) -> Result<Option<T>, EngineError> {
     match opened {
         Ok(device) => {
-            tracing::info!(?choice, "runs on the GPU: it opens");
+            tracing::info!(?choice, "runs on the GPU, which was opened");
             Ok(Some(device))
         }
         Err(why) if choice == Choice::Auto && gpu::is_absent(&why) => {
@@ -106,7 +105,8 @@ mod tests {
 
     use super::*;
 
-    /// A GPU that is present but broken must not silently train on the CPU for a week.
+    /// With a GPU that is present but broken, `auto` must fail rather than silently train on the
+    /// CPU.
     #[test]
     fn auto_device_is_cpu_only_without_gpu() {
         let absent = || Err(DeviceError::Absent("no GPU".into()));

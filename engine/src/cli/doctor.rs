@@ -1,4 +1,4 @@
-//! `onegraph doctor`: the hardware that this machine has for training.
+//! `onegraph doctor`: shows this machine's hardware for training.
 
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ use crate::runtime::Machine;
 pub(super) fn run() -> Result<(), EngineError> {
     let machine = Machine::here();
     let installed = Installed::find();
-    // Opened briefly: the choice of `--device auto` is tested, not guessed.
+    // The GPU is opened briefly, to test which device `--device auto` would select.
     let opened = installed.as_ref().map_err(Clone::clone).and_then(|_| {
         let device = crate::gpu::open(0, super::device::notice)?;
         Ok(device.name())
@@ -22,7 +22,7 @@ pub(super) fn run() -> Result<(), EngineError> {
     super::print(&report(&machine, &installed, &opened, kernels::compiled::kernels().manifest()))
 }
 
-/// The lines of the report.
+/// The text of the report.
 fn report(
     machine: &Machine,
     installed: &Result<Installed, DeviceError>,
@@ -44,7 +44,7 @@ fn report(
                 line(&format!("gpu {i}"), describe(gpu));
             }
             if installed.gpus.is_empty() {
-                line("gpu", "none that the driver shows".into());
+                line("gpu", "none: the driver lists no GPU".into());
             }
         }
         Err(why) => line("gpu", format!("none: {why}")),
@@ -136,7 +136,7 @@ mod tests {
                     "auto     --device auto trains on the GPU: A100, driver\n",
                 ],
             ),
-            // A GPU that fails to open is an error, not a silent fallback to the CPU.
+            // A GPU that is present but fails to open is reported as an error.
             (
                 said(installed(), Err(fault)),
                 &["auto     --device auto fails (opening: ECC); use --device cpu\n"],

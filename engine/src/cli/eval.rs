@@ -1,5 +1,5 @@
-//! `onegraph eval`: COCO metrics of a results file, or of a trained model; several ranks may share
-//! its detection.
+//! `onegraph eval`: COCO metrics of a results file, or of a trained model. Several ranks can share
+//! the model's detection.
 
 use std::path::PathBuf;
 
@@ -24,21 +24,21 @@ use crate::train::{Outcome, check_config, check_model};
 
 #[derive(Debug, Args)]
 pub(super) struct EvalArgs {
-    /// COCO annotations, or those of LVIS v1, whose scores are then LVIS's.
+    /// Annotations in COCO format, or of LVIS v1, which are scored by LVIS's rules.
     #[arg(long, value_name = "FILE", requires = "detections")]
     #[arg(conflicts_with_all = ["run", "weights", "set", "out", "ranks"])]
     gt: Option<PathBuf>,
-    /// COCO results; masks are scored if the entries hold any, else boxes.
+    /// Detections in COCO results format; masks are scored if the entries have any, else boxes.
     #[arg(long, value_name = "FILE", requires = "gt")]
     detections: Option<PathBuf>,
     #[command(flatten)]
     model: ModelArgs,
-    /// Write the model's detections here, as COCO results: bbox.json, and segm.json of a model with
-    /// masks.
+    /// Write the model's detections to this directory in COCO results format: bbox.json, and
+    /// segm.json if the model has masks.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Compare with these scores: box=0.410,mask=0.372 (or only one of them). Prints whether each
-    /// is within 0.002, and ends with exit code 1 if one is not.
+    /// Compare with these expected scores: box=0.410,mask=0.372 (or only one of them). Exit code 1
+    /// if a score differs by more than 0.002.
     #[arg(long, value_name = "AP", value_parser = parse_target, conflicts_with = "gt")]
     expect: Option<Target>,
     #[command(flatten)]
@@ -59,7 +59,7 @@ pub(super) fn run(args: &EvalArgs, stop: &Stop) -> Result<Outcome, EngineError> 
     })
 }
 
-/// Detects this rank's share of the images; rank 0 scores the detections of all.
+/// Runs detection on this rank's share of the images; rank 0 scores the detections of all ranks.
 fn evaluate(args: &EvalArgs, config: &Config, rank: &Rank<'_>) -> Result<(), EngineError> {
     let progress = rank.progress;
     let (backend, team) = rank.open(&args.device, config)?;
@@ -101,7 +101,7 @@ fn evaluate(args: &EvalArgs, config: &Config, rank: &Rank<'_>) -> Result<(), Eng
     let mut evaluator = Evaluator::new(&config, data, classes, &backend, &mut state)?;
     progress.say(&evaluator.set().describe(&config));
     if team.is_first() {
-        // Reported before hours of detection.
+        // Errors are reported now, not after hours of detection.
         let set = evaluator.set();
         set.truth()?;
         let other = checkpoint.filter(|_| !config.eval.train_set);
@@ -124,7 +124,7 @@ fn evaluate(args: &EvalArgs, config: &Config, rank: &Rank<'_>) -> Result<(), Eng
     args.expect.map_or(Ok(()), |expected| compare(expected, &evaluation))
 }
 
-/// Prints the metrics of each kind of score, then tables of classes.
+/// Prints the metrics of each kind of score, then a table of scores by class for each kind.
 fn print_scores(evaluation: &Evaluation, analyses: &[Analysis]) -> Result<(), EngineError> {
     for (_, summary) in evaluation.summaries() {
         super::print(&format!("{summary}\n"))?;
@@ -139,14 +139,14 @@ fn print_scores(evaluation: &Evaluation, analyses: &[Analysis]) -> Result<(), En
     Ok(())
 }
 
-/// Scores that differ by no more are as expected: published ones have three digits, and
-/// implementations differ by the rounding of their arithmetic.
+/// Maximum difference from an expected score: published scores have three digits, and
+/// implementations round differently.
 const TOLERANCE: f64 = 0.002;
 
-/// Prints how far the scores are from those expected.
+/// Prints each score next to the expected one.
 ///
 /// # Errors
-/// [`EngineError::Unexpected`] if one is too far.
+/// [`EngineError::Unexpected`] if a score differs by more than [`TOLERANCE`].
 fn compare(expected: Target, evaluation: &Evaluation) -> Result<(), EngineError> {
     let mut text = String::new();
     let mut differing = Vec::new();
@@ -163,7 +163,7 @@ fn compare(expected: Target, evaluation: &Evaluation) -> Result<(), EngineError>
             differing.push(format!("{name} AP is undefined and not {want:.4}"));
             continue;
         };
-        // A difference of 0.002 in decimals may be a little more in f64.
+        // A decimal difference of exactly 0.002 may be slightly larger in f64.
         let is_close = (ap - want).abs() <= TOLERANCE + 1e-9;
         let verdict = if is_close { "as expected" } else { "not as expected" };
         text += &format!("{name} AP {ap:.4}, expected {want:.4} within {TOLERANCE}: {verdict}\n");

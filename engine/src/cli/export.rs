@@ -23,30 +23,31 @@ use crate::weights::{
 pub(super) struct ExportArgs {
     #[command(flatten)]
     model: ModelArgs,
-    /// The whole detection pass for other runtimes (onnx), or weights under a project's names and
-    /// in its order of classes.
+    /// The complete detection pass for other runtimes (onnx), or weights with the names and class
+    /// order of another project (torchvision, detectron2).
     #[arg(long)]
     format: Format,
-    /// File to write. The ending of weights, .safetensors or .pth, decides their form.
+    /// File to write. For weights, the extension selects the format: .safetensors or .pth.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// With onnx: height and width that images are padded to. Default: a square that holds any
-    /// image of the model's input.max_size.
+    /// With onnx: height and width that images are padded to. Default: a square with sides of
+    /// input.max_size, which holds any resized image.
     #[arg(long, value_name = "HxW", value_parser = parse_shape)]
     shape: Option<ImageSize>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Format {
-    /// torchvision's maskrcnn_resnet50_fpn and the like: the background is the first class.
+    /// Weights for torchvision's models (maskrcnn_resnet50_fpn etc.): the background is the first
+    /// class.
     Torchvision,
-    /// detectron2's GeneralizedRCNN: the background is the last class.
+    /// Weights for detectron2's GeneralizedRCNN: the background is the last class.
     Detectron2,
     /// ONNX with standard ops: pixels in, detections out (docs/deploy.md).
     Onnx,
 }
 
-/// Most rows or columns of images in a file: its anchors are constants.
+/// Maximum height and width of the images in an ONNX file, which stores all anchors as constants.
 const MAX_SIDE: usize = 8192;
 
 fn parse_shape(text: &str) -> Result<ImageSize, String> {
@@ -64,7 +65,7 @@ pub(super) fn run(args: &ExportArgs) -> Result<(), EngineError> {
     match args.format {
         Format::Onnx => onnx(args),
         _ if args.shape.is_some() => {
-            Err(EngineError::Usage("--shape is for --format onnx: weights have no shape".into()))
+            Err(EngineError::Usage("--shape only applies to --format onnx: remove it".into()))
         }
         Format::Torchvision => weights(args, Dialect::Torchvision),
         Format::Detectron2 => weights(args, Dialect::Detectron2),
@@ -86,12 +87,14 @@ fn onnx(args: &ExportArgs) -> Result<(), EngineError> {
     let input = &model.config.input;
     if height.min(width) < input.min_size || height.max(width) < input.max_size {
         text += &format!(
-            "not for all images: the model's have up to {} by {} pixels\n",
+            "not all images fit: the model resizes images to up to {} by {} pixels\n",
             input.min_size, input.max_size
         );
     }
     if let Some(threshold) = model.config.model.detections.class_agnostic_nms_threshold {
-        text += &format!("not in the file: class-agnostic NMS of its boxes, at {threshold}\n");
+        text += &format!(
+            "not in the file: class-agnostic NMS of its boxes, with threshold {threshold}\n"
+        );
     }
     super::print(&text)
 }
@@ -100,7 +103,8 @@ fn weights(args: &ExportArgs, dialect: Dialect) -> Result<(), EngineError> {
     let form = ExportForm::of(&args.out)?;
     let progress = Progress::loud();
     let mut model = args.model.open(&Backend::Cpu, &progress)?;
-    // Frozen norms fold a different epsilon into their variances.
+    // If the config's epsilon differs from other projects', the difference is folded into the
+    // variances of frozen norms.
     let eps = model.config.model.backbone.norm_eps;
     let mut config = model.config.clone();
     let has_variances = model.params.iter().any(|param| param.name.ends_with(".running_var"));
@@ -111,8 +115,7 @@ fn weights(args: &ExportArgs, dialect: Dialect) -> Result<(), EngineError> {
     let found = differences(&config, dialect);
     if !found.is_empty() && !args.model.names_only() {
         return Err(EngineError::Usage(format!(
-            "{} has no place for what this model has: {}; --names-only writes the tensors all the \
-             same",
+            "{} models lack properties of this model: {}; --names-only writes the tensors anyway",
             dialect.name(),
             found.join("; ")
         )));
@@ -133,15 +136,15 @@ fn weights(args: &ExportArgs, dialect: Dialect) -> Result<(), EngineError> {
     );
     if folds {
         text += &format!(
-            "the epsilon {eps} of its norms is in their variances: read it with \
+            "the epsilon {eps} of its norms was folded into their variances: read it with \
              model.backbone.norm_eps={EPS}\n"
         );
     }
     for what in &found {
-        text += &format!("{} does not compute: {what}\n", dialect.name());
+        text += &format!("{} models lack: {what}\n", dialect.name());
     }
     if dialect == Dialect::Detectron2 {
-        text += "class i of detectron2, from 0, is class i + 1 here; in its config set\n";
+        text += "class i in detectron2, from 0, is class i + 1 here; in detectron2's config set\n";
         for setting in detectron2_settings(&model.config, classes_of(params)) {
             text += &format!("  {setting}\n");
         }
@@ -149,9 +152,9 @@ fn weights(args: &ExportArgs, dialect: Dialect) -> Result<(), EngineError> {
     super::print(&text)
 }
 
-/// The published files that are read, each with its URL.
+/// Help text: the supported published weights files, each with its URL.
 fn published() -> String {
     let lines = weights::published().map(|(what, url)| format!("  {what}\n    {url}"));
     let lines: Vec<String> = lines.collect();
-    format!("Published weights that --init, --weights and configs take:\n{}", lines.join("\n"))
+    format!("Published weights files for --init, --weights and configs:\n{}", lines.join("\n"))
 }

@@ -1,5 +1,5 @@
-//! `onegraph inspect`: the training step's program and memory plan, without running it; the data
-//! as training sees it; a store; or a checkpoint.
+//! `onegraph inspect`: shows the program and memory plan of a training step without running it, the
+//! training images as the network gets them, a store, or a checkpoint.
 
 mod checkpoint;
 mod params;
@@ -29,13 +29,13 @@ use crate::train::checkpoint_bytes;
 
 #[derive(Debug, Args)]
 pub(super) struct InspectArgs {
-    /// The subject to show: `program` (every node with its tensors and FLOPs), `plan` (the memory
-    /// plan and the cost of each part), `params` (each parameter, and how it is updated), `data`
-    /// (a page of the training images as the network gets them), or the directory of a store, a
-    /// checkpoint, or a run, for its last checkpoint.
+    /// Subject to show: `program` (every node with its tensors and FLOPs), `plan` (the memory plan
+    /// and the cost of each part), `params` (each parameter, and how it is updated), `data` (a page
+    /// of the training images as the network gets them), or a directory: a store, a checkpoint, or
+    /// a run (its last checkpoint).
     #[arg(value_name = "program|plan|params|data|STORE|RUN")]
     what: What,
-    /// Config file, or the name of a preset; not for a directory.
+    /// Config file, or the name of a preset; not used with a directory.
     #[arg(default_value = "")]
     config: String,
     /// Read and decode every image of the store, and name the damaged ones.
@@ -44,7 +44,7 @@ pub(super) struct InspectArgs {
     /// With --verify: compare the store with the image files in this directory, pixel by pixel.
     #[arg(long, value_name = "DIR", requires = "verify")]
     images: Option<PathBuf>,
-    /// Change a value of the config.
+    /// Override a value of the config.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Padded height of the images, pixels. Default: input.min_size, padded as in training.
@@ -53,29 +53,30 @@ pub(super) struct InspectArgs {
     /// Padded width of the images, pixels. Default: input.max_size, padded as in training.
     #[arg(long, value_parser = at_most(16_384))]
     width: Option<usize>,
-    /// Foreground classes, where the config leaves them to the data.
+    /// Number of foreground classes, if the config takes it from the data.
     #[arg(long, default_value_t = 80, value_parser = at_most(65_535))]
     classes: usize,
     /// Maximum number of objects per image.
     #[arg(long, default_value_t = 100, value_parser = at_most(65_535))]
     objects: usize,
-    /// The detection pass instead of the training step.
+    /// Show the detection pass instead of the training step.
     #[arg(long)]
     detection: bool,
-    /// Target of the program: the CPU in f32, or CUDA in fp16 with its streams and launches.
-    /// Neither needs a device.
+    /// Target that the program is planned for: the CPU in f32, or CUDA in fp16, with streams and
+    /// launches. No GPU is needed.
     #[arg(long, value_enum, default_value = "cpu")]
     device: Kind,
-    /// The GPU that CUDA's program is planned for: a100, h100 or h200.
+    /// GPU model that the CUDA program is planned for: a100, h100 or h200.
     #[arg(long, value_name = "GPU", default_value = "h100")]
     gpu: String,
-    /// The program of one rank of this many.
+    /// Show the program of one rank in a run with this many ranks.
     #[arg(long, default_value_t = 1, value_parser = at_most(4096))]
     ranks: usize,
-    /// Draw it into this file instead: the arena and the streams of a plan, a program by its parts.
+    /// Instead of text, draw a picture into this file: for `plan` the arena and the streams, for
+    /// `program` the nodes grouped by model part.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// The page of `data`, as HTML.
+    /// HTML file to write for `data`.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -96,7 +97,7 @@ impl InspectArgs {
     }
 }
 
-/// Counts from 1 to `max`.
+/// Parses a count from 1 to `max`.
 fn at_most(max: u64) -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..=max)
 }
@@ -112,11 +113,11 @@ enum What {
     Of(View),
     Data,
     Store(PathBuf),
-    /// A checkpoint, or a run.
+    /// The directory of a checkpoint or run.
     Checkpoint(PathBuf),
 }
 
-/// The view of a config.
+/// Subjects that are derived from a config.
 #[derive(Debug, Clone, Copy)]
 enum View {
     Program,
@@ -144,7 +145,8 @@ impl FromStr for What {
 }
 
 impl What {
-    /// A checkpoint or a run, else a store, if at least one of its files exists.
+    /// Classifies a directory as a checkpoint or run, or else as a store, if at least one file of a
+    /// store exists.
     fn of_folder(path: PathBuf) -> Result<Self, String> {
         if checkpoint::is_of(&path) {
             return Ok(What::Checkpoint(path));
@@ -152,7 +154,7 @@ impl What {
         let is_there = |name: &str| path.join(name).is_file();
         match ["header.json", "images.bin", "pixels.bin"].into_iter().any(is_there) {
             true => Ok(What::Store(path)),
-            false => Err("the folder holds no store, no run and no checkpoint".into()),
+            false => Err("the folder contains no store, run or checkpoint".into()),
         }
     }
 }
@@ -160,7 +162,7 @@ impl What {
 pub(super) fn run(args: &InspectArgs) -> Result<(), EngineError> {
     let usage = |text: &str| Err(EngineError::Usage(text.to_string()));
     if args.verify && !matches!(args.what, What::Store(_)) {
-        return usage("--verify is for a store: onegraph inspect STORE --verify");
+        return usage("--verify only applies to a store: onegraph inspect STORE --verify");
     }
     let view = match &args.what {
         What::Store(path) => return store::run(path, args.verify, args.images.as_deref()),
@@ -170,7 +172,7 @@ pub(super) fn run(args: &InspectArgs) -> Result<(), EngineError> {
     };
     if args.config.is_empty() {
         return usage(
-            "inspect program, plan, params and data need a config: a file or a preset's name",
+            "inspect program, plan, params and data need a config file or the name of a preset",
         );
     }
     if matches!(view, Some(View::Params)) && args.svg.is_some() {
@@ -180,7 +182,7 @@ pub(super) fn run(args: &InspectArgs) -> Result<(), EngineError> {
         return usage("inspect data writes a page; leave out --svg and --detection");
     }
     if view.is_some() && args.out.is_some() {
-        return usage("--out is for the page of inspect data; a program or plan takes --svg");
+        return usage("--out only applies to inspect data; use --svg for a program or plan");
     }
     let config = Config::load(&args.config, &args.set)?;
     let Some(view) = view else {
@@ -290,7 +292,7 @@ fn plan_text(program: Program, spec: &ModelSpec<'_>) -> Result<String, EngineErr
     Ok(text)
 }
 
-/// Launches of each stream, and how many of each kernel.
+/// The launches on each stream, and the number of launches of each kernel.
 fn launch_text(prepared: &Prepared) -> Result<String, EngineError> {
     let state = imagined_addresses(prepared);
     let place = Place { arena: 1 << 44, inputs: 1 << 43, state: &state };

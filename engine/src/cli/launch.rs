@@ -1,4 +1,5 @@
-//! This process as one rank of a run: it joins the others, opens its device, and ends with them.
+//! Runs this process as one rank: joins the other ranks, opens the device, and ends together with
+//! them.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -24,7 +25,7 @@ use crate::train::Outcome;
 /// Joins the other ranks. The group has one process if no launcher started more.
 ///
 /// # Errors
-/// [`EngineError::Usage`] if they do not join in time.
+/// [`EngineError::Usage`] if the other ranks do not join in time.
 pub(super) fn join(
     launch: &Launch,
     config: &Config,
@@ -50,23 +51,25 @@ pub(super) fn join(
     Ok(group)
 }
 
-/// The share of the time limit in which a loss is noticed.
+/// Share of `ranks.timeout_seconds` within which the loss of a rank is noticed.
 const NOTICED: f64 = 0.7;
-/// The share that the rank then has to end by itself.
+/// Share of `ranks.timeout_seconds` that a surviving rank then has to end regularly.
 const GRACE: f64 = 0.15;
 
 fn grace(config: &Config) -> Duration {
     Duration::from_secs(config.ranks.timeout_seconds).mul_f64(GRACE)
 }
 
-/// True once this process has reported which rank was lost.
+/// True once this process has printed which rank was lost.
 static IS_LOSS_TOLD: AtomicBool = AtomicBool::new(false);
 
-/// The share of its grace period in which the current step may fail with a more specific message. A
-/// launcher kills all ranks one second after the first has ended.
+/// Share of the grace period before the lost rank is reported: until then the current step may fail
+/// with a more specific message. It must be short, since a launcher kills all ranks one second
+/// after the first has ended.
 const UNTOLD: f64 = 0.2;
 
-/// Ends the process if it has not ended by itself: it may hang in a collective that lacks a rank.
+/// Reports the lost rank, then ends the process after the grace period, since it may hang in a
+/// collective that waits for that rank.
 fn end_after(lost: &Lost, rank: usize, grace: Duration) {
     std::thread::sleep(grace.mul_f64(UNTOLD));
     if !IS_LOSS_TOLD.swap(true, Ordering::SeqCst) {
@@ -76,7 +79,7 @@ fn end_after(lost: &Lost, rank: usize, grace: Duration) {
     end_now(exit::of_survivor(lost.code));
 }
 
-/// Ends the process, and removes incomplete files.
+/// Removes incomplete files and ends the process.
 fn end_now(code: u8) {
     dali::unfinished::remove_all_and(|| signal_hook::low_level::exit(i32::from(code)));
 }
@@ -85,10 +88,10 @@ fn lost_rank_message(lost: &Lost) -> String {
     EngineError::from(RanksError::Lost(Box::new(lost.clone()))).to_string()
 }
 
-/// Opens the device of this rank, and joins it to the devices of the others.
+/// Opens this rank's device, and connects it to the devices of the other ranks (NCCL).
 ///
 /// # Errors
-/// As for [`DeviceArgs::open`]; ranks on devices of different kinds; NCCL missing or failing.
+/// As for [`DeviceArgs::open`]; ranks with different devices; NCCL missing or failing.
 pub(super) fn open(
     device: &DeviceArgs,
     launch: &Launch,
@@ -107,15 +110,15 @@ pub(super) fn open(
     let Some(cuda) = opened else { return Ok(Backend::Cpu) };
     let cuda = Arc::new(cuda);
     let id = if group.is_first() { nccl_id()?.to_vec() } else { Vec::new() };
-    let id = group.broadcast("the identifier of NCCL's group", &id)?;
+    let id = group.broadcast("the NCCL group id", &id)?;
     let Ok(id) = id.try_into() else {
-        return Err(EngineError::RankLost("the first rank sent no identifier of NCCL".into()));
+        return Err(EngineError::RankLost("rank 0 sent no NCCL group id".into()));
     };
     let ranks = Ranks { rank: launch.rank, count: launch.ranks };
     join_nccl(&cuda, ranks, &id, config)?;
     let (lost, rank, grace) = (cuda.clone(), launch.rank, grace(config));
     group.on_loss(Box::new(move |loss| {
-        // The process ends below, regardless of the driver and NCCL.
+        // On a separate thread: the process must end even if the driver or NCCL hangs.
         let abort = move || drop(lost.abort());
         let _ = std::thread::Builder::new().name("abort".into()).spawn(abort);
         end_after(loss, rank, grace);
@@ -123,8 +126,8 @@ pub(super) fn open(
     Ok(Backend::Device(cuda))
 }
 
-/// Properties that the devices of all ranks must have in common. Plans, and thus the rounding
-/// of all-reduced gradients, depend on the GPU model.
+/// Properties that must be equal on all ranks. The GPU model is included because plans, and thus
+/// the rounding of gradients, depend on it.
 fn facts_of_device(gpu: Option<(String, &Gpu)>, mixed: bool) -> Vec<(&'static str, String)> {
     let Some((name, gpu)) = gpu else { return vec![("device", "CPU".into())] };
     let mut facts = vec![("device", "GPU".to_string())];
@@ -137,11 +140,11 @@ fn facts_of_device(gpu: Option<(String, &Gpu)>, mixed: bool) -> Vec<(&'static st
     facts
 }
 
-/// Restarts this process with the variables that NCCL reads when it is loaded, if they are missing:
-/// afterwards it is too late.
+/// Restarts this process if environment variables that NCCL reads are not set. They must be set
+/// before NCCL is loaded.
 ///
 /// # Errors
-/// A process that cannot be restarted.
+/// If the process cannot be restarted.
 pub(super) fn with_nccl_variables(
     device: &DeviceArgs,
     launch: &Launch,
@@ -168,7 +171,7 @@ fn restart_with_nccl_variables(config: &Config) -> Result<(), DeviceError> {
     Err(fault(Command::new(program).args(arguments).envs(missing.clone()).exec()))
 }
 
-/// Opens the first visible GPU in a group of one rank, through NCCL, to run the all-reduces with a
+/// Opens the first visible GPU as the only rank of an NCCL group, so that all-reduces run with a
 /// single rank. May restart the process, so call it before anything with side effects.
 ///
 /// # Errors
@@ -190,14 +193,14 @@ fn join_nccl(
     cuda.join(ranks, id, &NcclOptions { nvls: config.ranks.nvls, timeout })
 }
 
-/// Runs a rank's part to its end. Ranks that end in agreement exit together, since a launcher may
-/// kill the others as soon as one has exited; a rank that fails reports the reason to the others.
+/// Runs a rank's work. If all ranks end with the same result, they exit together, since a launcher
+/// may kill the others as soon as one has exited. A rank that fails sends the reason to the others.
 pub(super) fn ending_together(
     group: &Group,
     run: impl FnOnce() -> Result<Outcome, EngineError>,
 ) -> Result<Outcome, EngineError> {
     let result = run().map_err(|fault| match group.lost() {
-        // Any failure is a consequence of the lost rank.
+        // Once a rank is lost, any failure is a consequence of that.
         Some(lost) => RanksError::Lost(Box::new(lost)).into(),
         None => fault,
     });
@@ -211,15 +214,16 @@ pub(super) fn ending_together(
     if group.ranks() == 1 {
         return result;
     }
-    // Before it exits: a launcher may kill the others as soon as one has exited.
+    // The error is printed before this rank leaves the group: a launcher may kill it as soon as
+    // another rank has exited.
     let Err(fault) = &result else {
         group.leave(None);
         return result;
     };
     print_error(fault);
     if is_of_all(fault) {
-        // After this rank 0 has printed the error; if the barrier fails, each rank ends anyway.
-        let _ = group.barrier("the word of the first rank");
+        // Waits until rank 0 has printed the error. If the barrier fails, each rank ends anyway.
+        let _ = group.barrier("the error message of rank 0");
     }
     let (code, sentence) = (super::code(fault), fault.to_string());
     let agreed = is_of_all(fault) || is_loss(fault);
@@ -228,30 +232,30 @@ pub(super) fn ending_together(
     Err(EngineError::Ranks { code })
 }
 
-/// Ends the process at once after a device hang: handlers of the driver would wait for it.
+/// Ends the process at once if the device hangs: the driver's exit handlers would wait for it.
 pub(super) fn end_if_it_hangs(fault: &EngineError) {
     if matches!(fault, EngineError::Hangs(_)) {
         end_now(super::code(fault));
     }
 }
 
-/// True if all ranks end with this error, at the same point.
+/// True if all ranks fail with this error at the same point.
 fn is_of_all(fault: &EngineError) -> bool {
     matches!(fault, EngineError::Diverged { .. } | EngineError::OfAllRanks(_))
 }
 
-/// True if another rank is the cause.
+/// True if the failure of another rank caused the error.
 fn is_loss(fault: &EngineError) -> bool {
     matches!(fault, EngineError::RankLost(_) | EngineError::RankFailed { .. })
 }
 
-/// Ends this rank, and with it the others, if its training hangs.
+/// Ends all ranks if training on this rank hangs.
 pub(super) fn watch(team: &Team, config: &Config) {
     let limit = Duration::from_secs(config.ranks.stall_seconds);
     if team.is_alone() || limit.is_zero() {
         return;
     }
-    // Without the team: the watch ends with it.
+    // The closure must not hold `team`: the watch ends when `team` is dropped.
     let (rank, group) = (team.ranks().rank, team.group().clone());
     team.watch(limit, move |sentence| {
         Progress::of_rank(rank).say(&format!("error: {sentence}"));
@@ -260,12 +264,12 @@ pub(super) fn watch(team: &Team, config: &Config) {
     });
 }
 
-/// Prints why a command failed. With several ranks, the message names the rank; an error that all
-/// ranks have is printed only by rank 0.
+/// Prints the error of a command. With several ranks, the message names the rank; an error that is
+/// common to all ranks is printed only by rank 0.
 pub(super) fn print_error(error: &EngineError) {
     let launch = Launch::from_env().unwrap_or_else(|_| Launch::single());
     let progress = match (error, launch.ranks, launch.rank) {
-        // Printed already, by this rank or by rank 0.
+        // These errors have already been printed, by this rank or by rank 0.
         (EngineError::Ranks { .. }, ..) => return,
         (fault, ..) if is_loss(fault) && IS_LOSS_TOLD.swap(true, Ordering::SeqCst) => {
             return;
@@ -275,7 +279,8 @@ pub(super) fn print_error(error: &EngineError) {
         (_, _, rank) => Progress::of_rank(rank),
     };
     let text = match error {
-        // One line for any file name; other messages may have a table, or lines of a config.
+        // These messages stay on one line even if a file name contains a line break. Others may
+        // contain a table or lines of a config.
         EngineError::Io { .. }
         | EngineError::Data(_)
         | EngineError::Image { .. }
@@ -285,15 +290,16 @@ pub(super) fn print_error(error: &EngineError) {
     progress.say(&format!("error: {text}"));
 }
 
-/// Threads of this rank: its share of the machine's cores, and no more than it is bound to.
+/// Number of threads of this rank: its share of the machine's cores, and at most the cores that it
+/// is bound to.
 pub(super) fn threads_of_rank() -> usize {
     own_cores(Launch::from_env().map_or(1, |launch| launch.local_ranks))
 }
 
-/// Environment variable with the process that started a rank.
+/// Environment variable with the id of the process that started the ranks (`--ranks`).
 pub(super) const PARENT: &str = "ONEGRAPH_PARENT_PID";
 
-/// Ends a rank whose parent, which started all ranks, is gone.
+/// Ends this rank if the process that started all ranks is gone.
 fn end_with_parent() {
     let parent = std::env::var(PARENT).ok().and_then(|pid| pid.parse::<i32>().ok());
     let Some(parent) = parent else { return };
@@ -302,10 +308,10 @@ fn end_with_parent() {
         while !is_gone() {
             std::thread::sleep(Duration::from_secs(1));
         }
-        Progress::loud().say("error: the process that started the ranks is gone");
+        Progress::loud().say("error: the process that started this rank has ended");
         end_now(exit::RANK_LOST);
     };
-    // Without a thread, the rank outlives its parent.
+    // If the thread cannot be started, the rank outlives its parent.
     let _ = std::thread::Builder::new().name("parent".into()).spawn(watch);
 }
 
@@ -335,7 +341,7 @@ mod tests {
             (Some(exit::BAD_DATA), exit::BAD_DATA),
             (Some(exit::BAD_CONFIG), exit::BAD_CONFIG),
             (Some(exit::FAILED), exit::FAILED),
-            // Another GPU may work, and the next start continues from the checkpoint.
+            // A restart may get another GPU, and continues from the checkpoint.
             (Some(exit::NO_DEVICE), exit::RANK_LOST),
             (Some(exit::INTERRUPTED), exit::RANK_LOST),
             (None, exit::RANK_LOST),

@@ -15,15 +15,15 @@ use super::signals::Stop;
 use crate::EngineError;
 use crate::train::Outcome;
 
-/// Added to the time in which ranks end by themselves after one has failed.
+/// Added to the time that ranks have to end after one has failed.
 const SLACK: Duration = Duration::from_secs(5);
 
-/// Starts this command as `ranks` processes and waits for them. After one has failed the others
-/// have `timeout` to end.
+/// Starts this command as `ranks` processes and waits for them. After one has failed, the others
+/// must end within `timeout`.
 ///
 /// # Errors
-/// [`EngineError::Usage`] if a process cannot be started; [`EngineError::Ranks`] with the exit code
-/// of the ranks, which have printed the reason.
+/// [`EngineError::Usage`] if a process cannot be started; [`EngineError::Ranks`] with an exit code
+/// if a rank failed, after it has printed the reason.
 pub(super) fn run(
     ranks: usize,
     timeout: Duration,
@@ -33,8 +33,8 @@ pub(super) fn run(
     if launch.ranks > 1 {
         let launcher = launch.launcher;
         return Err(EngineError::Usage(format!(
-            "--ranks {ranks} starts processes, and {launcher} has started {} already: leave out \
-             one of the two",
+            "--ranks {ranks} starts processes, but {launcher} has already started {}: use only one \
+             of them",
             launch.ranks
         )));
     }
@@ -86,9 +86,9 @@ fn own_words() -> Vec<OsString> {
     words
 }
 
-/// Waits for all children, and forwards a request to stop. Children that have not ended `patience`
-/// after one has failed are killed: a stopped process never ends by itself. Returns the code of the
-/// first child that did not end because of another.
+/// Waits for all children, and forwards a request to stop. After a child has failed, the others are
+/// killed once `patience` has passed: they might hang, or be suspended by SIGSTOP. Returns the exit
+/// code of the first child whose failure was not caused by another child.
 fn wait(children: &mut [Child], patience: Duration, stop: &Stop) -> u8 {
     let flag = stop.flag();
     let mut is_handed_on = false;
@@ -109,7 +109,7 @@ fn wait(children: &mut [Child], patience: Duration, stop: &Stop) -> u8 {
         let running = || children.iter().zip(&codes).filter(|(_, code)| code.is_none());
         let send = |signal: Signal| {
             for (child, _) in running() {
-                // A child that has ended in the meantime needs no signal.
+                // Fails only if the child has ended in the meantime.
                 let _ = kill_process(Pid::from_child(child), signal);
             }
         };

@@ -1,4 +1,4 @@
-//! `ONEGRAPH_LOG`: a log of the run's decisions, line by line on standard error.
+//! `ONEGRAPH_LOG`: a log of the decisions that a run makes, on standard error.
 
 use std::env::VarError;
 
@@ -10,10 +10,10 @@ use crate::EngineError;
 /// The level: `off` (as if unset), `info` or `debug`.
 const VARIABLE: &str = "ONEGRAPH_LOG";
 
-/// Starts the log that the environment requests.
+/// Starts the log if the environment variable requests one.
 ///
 /// # Errors
-/// [`EngineError::Usage`] if the variable is not a level.
+/// [`EngineError::Usage`] if the value is not a level.
 pub(super) fn start() -> Result<(), EngineError> {
     let level = match std::env::var(VARIABLE) {
         Ok(text) => parse(&text)?,

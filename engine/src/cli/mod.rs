@@ -45,19 +45,19 @@ use crate::train::Outcome;
 
 use signals::Stop;
 
-/// Trains Mask R-CNN on COCO: one binary, on the CPU or a GPU.
+/// Trains Mask R-CNN on COCO and your own data, on the CPU or GPUs.
 #[derive(Debug, Parser)]
 #[command(name = "onegraph", version, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
-    /// Local directory for the contents of s3://BUCKET/KEY.
+    /// Local directory for files that are downloaded from or uploaded to s3://BUCKET/KEY.
     #[arg(long, global = true, value_name = "DIR")]
     stage: Option<PathBuf>,
 }
 
 impl Cli {
-    /// The command, after its files are staged where the user wants them.
+    /// Applies the global options, and returns the command.
     fn begun(self) -> Command {
         if let Some(folder) = &self.stage {
             crate::remote::stage_into(folder);
@@ -70,7 +70,7 @@ impl Cli {
 enum Command {
     /// Train a model from a config file.
     Train(train::TrainArgs),
-    /// Score detections against annotations, or a trained model on its validation data.
+    /// Score a file of detections against annotations, or a trained model on its validation data.
     Eval(eval::EvalArgs),
     /// List the runs in a folder: state, step, loss, scores, speed, time left.
     Runs(runs::RunsArgs),
@@ -78,34 +78,35 @@ enum Command {
     Compare(compare::CompareArgs),
     /// Detect objects on images with a trained model; writes COCO results and pictures.
     Predict(predict::PredictArgs),
-    /// Answer HTTP requests with a trained model's detections.
+    /// Serve a trained model over HTTP.
     Serve(serve::ServeArgs),
-    /// Write a trained model as ONNX, or its weights for torchvision or detectron2.
+    /// Export a trained model to ONNX, or its weights for torchvision or detectron2.
     Export(export::ExportArgs),
-    /// Run again the step at which a run's losses became non-finite, and name where.
+    /// Repeat the step at which a run's losses became non-finite, and name the first non-finite
+    /// tensor.
     Replay(replay::ReplayArgs),
-    /// Convert images and annotations (COCO, or a folder of another tool's) to a store, or generate
-    /// synthetic data.
+    /// Convert images and annotations (COCO, or a folder in another tool's format) to a store, or
+    /// generate synthetic data.
     Prep(prep::PrepArgs),
     /// Show the program, memory plan, parameters or training images of a config, or check a store.
     Inspect(inspect::InspectArgs),
-    /// Time runs by MLPerf's rules, and score them.
+    /// Time training runs by MLPerf's rules, and score them.
     Mlperf(mlperf::MlperfArgs),
     /// Explain a key of the config: values, unit, default, and where it is set; or list all keys.
     Config(config::ConfigArgs),
-    /// Check a GPU's kernels; commands that open a GPU for the first time start it.
+    /// Test a GPU's kernels. Started by commands that open a GPU for the first time.
     #[command(hide = true)]
     CheckKernels(check_kernels::CheckArgs),
     /// Show this machine's hardware for training: processor, memory, driver, GPUs, kernels.
     Doctor,
 }
 
-/// Number of threads of parallel loops.
+/// Environment variable with the number of threads of parallel loops.
 const THREADS: &str = "RAYON_NUM_THREADS";
-/// Most of them.
+/// Maximum number of threads.
 const MAX_THREADS: usize = 1024;
 
-/// Exit codes besides 0 (success) and clap's 2 (the command line does not parse).
+/// Exit codes, in addition to 0 (success) and 2 (clap could not parse the command line).
 mod exit {
     pub(super) const FAILED: u8 = 1;
     pub(super) const BAD_CONFIG: u8 = 3;
@@ -115,9 +116,9 @@ mod exit {
     pub(super) const NO_DEVICE: u8 = 7;
     pub(super) const RANK_LOST: u8 = 8;
 
-    /// The exit code of a rank after another was lost, which ended with `code` if it reported one.
-    /// If `code` is a failure that a restart does not fix, all ranks end with it: a launcher that
-    /// restarts a job after [`RANK_LOST`] would do so forever.
+    /// The exit code of a surviving rank; `code` is the exit code that the lost rank reported, if
+    /// any. If a restart cannot fix that failure, all ranks end with `code`: a launcher that
+    /// restarts jobs after [`RANK_LOST`] would otherwise restart forever.
     pub(super) fn of_survivor(code: Option<u8>) -> u8 {
         match code {
             Some(own @ (FAILED | BAD_CONFIG | BAD_DATA | DIVERGED)) => own,
@@ -126,19 +127,19 @@ mod exit {
     }
 }
 
-/// The command line, as clap describes it.
+/// The definition of the command line.
 pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Bytes of the stack of the command, regardless of `ulimit -s`.
+/// Stack size of the command's thread in bytes, independent of `ulimit -s`.
 const STACK: usize = 8 << 20;
 
 /// Runs the command that this process's arguments describe.
 pub fn main() -> ExitCode {
     let thread = std::thread::Builder::new().name("main".into()).stack_size(STACK);
     match thread.spawn(command_line) {
-        // The exit code of a Rust program whose main thread panics.
+        // 101 is the exit code of a Rust program whose main thread panics.
         Ok(thread) => thread.join().unwrap_or(ExitCode::from(101)),
         Err(fault) => failed(&EngineError::Usage(format!("cannot start a thread: {fault}"))),
     }
@@ -148,8 +149,8 @@ pub fn main() -> ExitCode {
 pub fn out_of_memory(bytes: usize) -> ! {
     let _ = writeln!(
         std::io::stderr(),
-        "error: no memory for another {bytes} bytes: free some, or lower train.batch_size, \
-         eval.batch_size, model.detections.per_image or input.max_size"
+        "error: out of memory: cannot allocate {bytes} bytes; free some memory, or lower \
+         train.batch_size, eval.batch_size, model.detections.per_image or input.max_size"
     );
     signal_hook::low_level::exit(exit::BAD_CONFIG.into())
 }
@@ -175,16 +176,17 @@ fn command_line() -> ExitCode {
     }
 }
 
-/// Prints why a command failed; an error that all ranks of a run have is printed only by rank 0.
+/// Prints the error of a command, and returns its exit code. An error that is common to all ranks
+/// is printed only by rank 0.
 pub fn failed(error: &EngineError) -> ExitCode {
     launch::print_error(error);
     launch::end_if_it_hangs(error);
     ExitCode::from(code(error))
 }
 
-/// Trains like `onegraph train ARGUMENTS`, in a program that handles signals itself: setting
-/// `interrupted` saves a checkpoint and ends the run. `begun` gets the run's directory before the
-/// first step.
+/// Trains like `onegraph train ARGUMENTS`, for programs that handle signals themselves: when
+/// `interrupted` is set, the run saves a checkpoint and ends. `begun` is called with the run
+/// directory before the first step.
 ///
 /// # Errors
 /// The errors of the command; [`EngineError::Usage`] for arguments that do not parse.
@@ -202,16 +204,18 @@ pub fn train(
     }
 }
 
-/// Prepares this process for training and detection: the threads of all parallel loops, and the
-/// instruction set of GEMMs.
+/// Prepares this process for training and detection: starts the threads of parallel loops, and
+/// checks the instruction set for GEMMs.
 ///
 /// # Errors
-/// [`EngineError::Usage`] for an environment variable that this machine cannot satisfy.
+/// [`EngineError::Usage`] for an environment variable that is invalid or that this machine does not
+/// support.
 pub fn prepare() -> Result<(), EngineError> {
     start_threads().and_then(|()| gemm_settings())
 }
 
-/// A store that is truncated while it is in use ends the command like any bad data.
+/// If a memory-mapped store is truncated while in use (SIGBUS), the command ends with the exit code
+/// for bad data.
 fn bus_errors() -> Result<(), EngineError> {
     let io = crate::run_dir::io(Path::new("the handler of bus errors"));
     dali::store::exit_on_bus_errors(exit::BAD_DATA.into()).map_err(io)
@@ -237,11 +241,12 @@ fn run(command: Command, stop: &Stop) -> Result<Outcome, EngineError> {
     .map(|()| Outcome::Done)
 }
 
-/// Starts the threads of all parallel loops: one per core, shared among the ranks of a machine, or
-/// as many as the user requests.
+/// Starts the threads of parallel loops: as many as `RAYON_NUM_THREADS` requests, or else one per
+/// core, divided among the ranks on this machine.
 ///
 /// # Errors
-/// [`EngineError::Usage`] for a variable that is not such a number, or if threads do not start.
+/// [`EngineError::Usage`] if the variable is not a valid number, or if the threads cannot be
+/// started.
 pub fn start_threads() -> Result<(), EngineError> {
     let asked = std::env::var_os(THREADS).unwrap_or_default();
     let threads = match num_threads(&asked)? {
@@ -254,14 +259,14 @@ pub fn start_threads() -> Result<(), EngineError> {
     })
 }
 
-/// Rejects an instruction set that this processor does not have.
+/// Checks that the processor has the instruction set that was selected for GEMMs.
 fn gemm_settings() -> Result<(), EngineError> {
     let chosen = Isa::chosen().map_err(|fault| EngineError::Usage(fault.to_string()))?;
-    tracing::debug!(isa = chosen.name(), "products on the CPU use");
+    tracing::debug!(isa = chosen.name(), "instruction set of GEMMs on the CPU");
     Ok(())
 }
 
-/// The number that the variable holds; 0, which means one per core, if it is empty.
+/// The number in the variable; if it is empty, 0, which means one per core.
 fn num_threads(asked: &OsStr) -> Result<usize, EngineError> {
     let text = asked.to_string_lossy();
     if text.trim().is_empty() {
@@ -274,8 +279,8 @@ fn num_threads(asked: &OsStr) -> Result<usize, EngineError> {
     })
 }
 
-/// Writes results to standard output, with control characters other than line ends escaped. A
-/// closed pipe (`| head`) is not an error.
+/// Writes results to standard output. Control characters except line breaks are escaped. A closed
+/// pipe (`| head`) is not an error.
 fn print(text: &str) -> Result<(), EngineError> {
     let text = text.split('\n').map(plain).collect::<Vec<_>>().join("\n");
     let mut out = std::io::stdout();
@@ -285,7 +290,7 @@ fn print(text: &str) -> Result<(), EngineError> {
     }
 }
 
-/// The exit code of a command that failed.
+/// The exit code for an error.
 fn code(error: &EngineError) -> u8 {
     match error {
         EngineError::Config(_)

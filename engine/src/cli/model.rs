@@ -1,4 +1,4 @@
-//! `--run` or `--weights`: the trained model that a command uses, and changes to its config.
+//! Options that select a trained model (`--run` or `--weights`) and override its config.
 
 use std::path::PathBuf;
 
@@ -12,24 +12,24 @@ use crate::progress::Progress;
 use crate::run_dir::Choice;
 use crate::runtime::Backend;
 
-/// A trained model: of a run, or a weights file with its config.
+/// A trained model: a run, or a weights file with its config.
 #[derive(Debug, Args)]
 pub(super) struct ModelArgs {
-    /// Run directory (see --checkpoint), or one of its checkpoints.
+    /// Run directory, whose checkpoint is selected by --checkpoint, or a checkpoint directory.
     #[arg(long, value_name = "RUN", conflicts_with = "weights")]
     run: Option<PathBuf>,
-    /// The checkpoint of --run.
+    /// Checkpoint to use of the run.
     #[arg(long, value_enum, default_value = "best", requires = "run", conflicts_with = "weights")]
     checkpoint: Choice,
-    /// Weights of a whole model: safetensors, .pth, .pkl or .npz, with names as in
-    /// torchvision, detectron2, maskrcnn-benchmark or Tensorpack.
+    /// Weights file of a complete model: safetensors, .pth, .pkl or .npz, with the tensor names
+    /// used by torchvision, detectron2, maskrcnn-benchmark or Tensorpack.
     #[arg(long, value_name = "FILE")]
     weights: Option<PathBuf>,
-    /// Config file or preset of --weights; by default the config.toml next to it.
+    /// Config file or preset for --weights. Default: the config.toml in the same directory.
     #[arg(long, value_name = "CONFIG", requires = "weights")]
     config: Option<PathBuf>,
-    /// Exchange tensors even though the other project's model computes something different; what
-    /// differs is listed.
+    /// Read or write weights although the other project's model computes something different from
+    /// the same tensors. The differences are listed.
     #[arg(long)]
     names_only: bool,
     /// Override a value of the model's config, such as --set model.detections.per_image=20 or
@@ -39,15 +39,16 @@ pub(super) struct ModelArgs {
 }
 
 impl ModelArgs {
-    /// True if differences that no tensor shows are accepted.
+    /// True if weights may be exchanged although the tensors cannot prove that both projects'
+    /// models compute the same.
     pub(super) fn names_only(&self) -> bool {
         self.names_only
     }
 
-    /// The config that the model is opened with.
+    /// The config of the model, with the overrides.
     ///
     /// # Errors
-    /// A missing checkpoint, or invalid overrides; [`EngineError::Usage`] without a model.
+    /// A missing checkpoint, or invalid overrides; [`EngineError::Usage`] if no model was given.
     pub(super) fn config(&self) -> Result<Config, EngineError> {
         let path = match (&self.run, &self.config, &self.weights) {
             (Some(run), ..) => checkpoint::choose(run, self.checkpoint)?.0.join("config.toml"),
@@ -58,7 +59,7 @@ impl ModelArgs {
         Ok(Config::load_to_detect(path, &self.set)?)
     }
 
-    /// Opens the model, and prints which checkpoint of a run it is.
+    /// Opens the model. For a run, also prints which checkpoint is used.
     ///
     /// # Errors
     /// As for [`TrainedModel::open`] and [`TrainedModel::from_weights`].

@@ -1,4 +1,4 @@
-//! Advice about options that other tools have and onegraph has as keys of the config.
+//! Advice for unknown options: options of other tools that are config keys in onegraph.
 
 use crate::config::{Synonym, schema};
 use clap::CommandFactory;
@@ -6,7 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::Cli;
 
-/// The error about the words of a command line; names the key to set for another tool's option.
+/// Adds advice to the error about a command line, if an unknown option corresponds to a config key.
 pub(super) fn advised(mut fault: clap::Error, words: &[String]) -> clap::Error {
     let unknown = match fault.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(option)) if fault.kind() == ErrorKind::UnknownArgument => option,
@@ -27,9 +27,10 @@ fn advice(option: &str, words: &[String]) -> Option<String> {
     let last = format!(".{name}");
     let named =
         schema().keys().iter().map(|key| key.name.as_str()).filter(|key| key.ends_with(&last));
-    // Keys of inner tables (model.backbone.output) have different meanings in other tools.
+    // Excludes keys of nested tables (model.backbone.output), whose last part has another meaning
+    // in other tools.
     let named = named.filter(|key| key.matches('.').count() == 1);
-    // A training key is more likely than an evaluation key, and a short one than a long one.
+    // Prefers training keys over evaluation keys, and short keys over long ones.
     let key = match named.min_by_key(|key| (key.starts_with("eval."), key.len())) {
         Some(key) => key,
         None => match schema().synonym(&name)? {
@@ -37,7 +38,7 @@ fn advice(option: &str, words: &[String]) -> Option<String> {
             Synonym::NoKey(why) => return Some(why.into()),
         },
     };
-    Some(format!("it is a key of the config: --set {key}=VALUE"))
+    Some(format!("it is a config key: --set {key}=VALUE"))
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub(super) struct PrepArgs {
         conflicts_with_all = ["images", "synthetic"],
         value_parser = PossibleValuesParser::new(formats()))]
     from: String,
-    /// The part of the folder to store: train, val, test, or all.
+    /// The split of the folder to convert: train, val, test, or all.
     #[arg(long, value_name = "SPLIT", requires = "folder",
         conflicts_with_all = ["images", "synthetic"])]
     split: Option<String>,
@@ -35,10 +35,11 @@ pub(super) struct PrepArgs {
     /// COCO annotations.
     #[arg(long, value_name = "FILE", requires = "images")]
     annotations: Option<PathBuf>,
-    /// The store to write; with --synthetic, the directory of images, annotations and store.
+    /// Directory of the store to write; with --synthetic, the directory for images, annotations and
+    /// store.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// How the store holds pixels.
+    /// Encoding of pixels in the store.
     #[arg(long, value_enum, default_value_t = Pixels::Jpeg)]
     pixels: Pixels,
     /// Treatment of images without objects.
@@ -47,7 +48,7 @@ pub(super) struct PrepArgs {
     /// Keep objects that have a box but no mask, for faster_rcnn.
     #[arg(long)]
     boxes: bool,
-    /// Treatment of the rotation in EXIF data of images.
+    /// Treatment of the rotation in images' EXIF data.
     #[arg(long, value_enum, default_value_t = Rotation::Ignore)]
     exif: Rotation,
     /// Replace an existing store.
@@ -59,13 +60,13 @@ pub(super) struct PrepArgs {
     /// Largest image that is decoded, in pixels.
     #[arg(long, default_value_t = dali::decode::MAX_PIXELS, value_name = "PIXELS")]
     max_image_pixels: usize,
-    /// Generate a synthetic data set instead.
+    /// Generate a synthetic data set instead of converting images.
     #[arg(long, value_enum)]
     synthetic: Option<Kind>,
-    /// Images to draw.
+    /// Number of synthetic images.
     #[arg(long, default_value_t = 1000, requires = "synthetic")]
     count: usize,
-    /// Seed of the drawing.
+    /// Seed of the synthetic images.
     #[arg(long, default_value_t = 0, requires = "synthetic")]
     seed: u64,
     /// Height and width of the synthetic images, in pixels.
@@ -73,7 +74,7 @@ pub(super) struct PrepArgs {
     size: u32,
 }
 
-/// The format is recognised.
+/// Value of --from that detects the format.
 const AUTO: &str = "auto";
 
 fn formats() -> impl Iterator<Item = &'static str> {
@@ -82,7 +83,7 @@ fn formats() -> impl Iterator<Item = &'static str> {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Pixels {
-    /// The original files.
+    /// The bytes of the original files.
     Jpeg,
     /// Decoded RGB.
     Raw,
@@ -96,9 +97,9 @@ enum Empty {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Rotation {
-    /// Pixels stay as stored, which COCO's own annotations refer to.
+    /// Pixels are not rotated, as in COCO, whose annotations refer to unrotated pixels.
     Ignore,
-    /// Pixels are rotated, for annotations of the picture as it is shown.
+    /// Pixels are rotated, for annotations that were made on rotated images.
     Apply,
 }
 
@@ -132,7 +133,7 @@ pub(super) fn run(args: &PrepArgs) -> Result<(), EngineError> {
     if is_remote(&args.out) && inputs.into_iter().flatten().any(|path| *path == args.out) {
         let out = args.out.display();
         return Err(EngineError::Usage(format!(
-            "{out}: the store would replace what it is made of"
+            "{out}: the store would overwrite its own input; use a different --out"
         )));
     }
     report(make_store(&args.out, args.overwrite, |out, overwrite| {
@@ -141,7 +142,7 @@ pub(super) fn run(args: &PrepArgs) -> Result<(), EngineError> {
     }))
 }
 
-/// Where the store is written.
+/// Destination of the store.
 #[derive(Clone, Copy)]
 struct To<'a> {
     out: &'a Path,
@@ -178,7 +179,7 @@ fn from_folder(
     let Source { images, annotations, dataset, notes } = dali::formats::read(&request)?;
     let mut options = options(args, &images, &annotations, to);
     notes.iter().for_each(|note| progress.say(note));
-    // The first note gives the detected format.
+    // The first note names the detected format, and is not recorded in the store.
     let kept = notes.iter().skip(1).map(|note| note.trim_start_matches("warning: ").to_string());
     options.notes = kept.collect();
     Ok(progress.during("storing images", |p| match dataset {

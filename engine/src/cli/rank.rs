@@ -1,4 +1,4 @@
-//! A command as one of several processes, or as the one that starts them.
+//! Runs a command as one of several ranks, or starts the ranks (`--ranks`).
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ use crate::runtime::Backend;
 use crate::team::Team;
 use crate::train::{Outcome, Session, SessionOptions};
 
-/// How a command runs as several processes.
+/// Options of commands that can run as several processes.
 #[derive(Debug, Args)]
 pub struct RankArgs {
-    /// Start this many processes on this machine, one per GPU, or on the CPU.
+    /// Start this many processes on this machine, one per GPU, or all on the CPU.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     ranks: Option<u16>,
     /// Show the output of every rank, not only rank 0.
@@ -29,7 +29,7 @@ pub struct RankArgs {
     log_all_ranks: bool,
 }
 
-/// This process among those of the run.
+/// This process as one rank of the run.
 #[derive(Debug)]
 pub struct Rank<'a> {
     launch: &'a Launch,
@@ -49,10 +49,10 @@ impl Rank<'_> {
         self.progress
     }
 
-    /// Opens its device, and joins it to the devices of the others.
+    /// Opens this rank's device, and connects it to the devices of the other ranks.
     ///
     /// # Errors
-    /// A device that cannot be opened or joined to the others.
+    /// If the device cannot be opened or connected.
     pub fn open(
         &self,
         device: &DeviceArgs,
@@ -64,7 +64,7 @@ impl Rank<'_> {
         Ok((backend, team))
     }
 
-    /// The options of a new run that is not timed.
+    /// Session options for a new run without an observer.
     pub(super) fn options(
         &self,
         run: RunDir,
@@ -84,8 +84,8 @@ impl Rank<'_> {
     }
 }
 
-/// Opens a session, which finishes its step when a signal arrives. If a new run ends before its
-/// first step for any reason, it leaves no files.
+/// Opens a session. From then on, a signal lets it complete the current step. If opening a new run
+/// fails, no files are left.
 ///
 /// # Errors
 /// As for [`Session::new`].
@@ -106,10 +106,10 @@ pub(super) fn session(
     session
 }
 
-/// How long a rank whose command is rejected waits for the others.
+/// Time that a rank waits for the others when its command is rejected.
 const REFUSED_TOGETHER: Duration = Duration::from_secs(10);
 
-/// Rejects the processes of a launcher for a `command` that each would execute completely.
+/// Fails if a launcher has started several processes for `command`, which only one process may run.
 ///
 /// # Errors
 /// [`EngineError::OfAllRanks`] if a launcher has started more than one process.
@@ -120,11 +120,12 @@ pub fn refuse_ranks(command: &str) -> Result<(), EngineError> {
     }
     let Launch { ranks, launcher, .. } = &launch;
     let fault = EngineError::OfAllRanks(format!(
-        "{launcher} has started {ranks} processes, and `{command}` is the work of one: start it \
-         without a launcher, or {}",
+        "{launcher} has started {ranks} processes, but `{command}` must run as a single process: \
+         start it without a launcher, or {}",
         launcher.single_process_hint()
     ));
-    // Only rank 0 prints the error, and a launcher may kill it as soon as another has exited.
+    // The ranks join first, so that none exits before rank 0 has printed the error: a launcher may
+    // kill it as soon as another rank has exited.
     let options = JoinOptions { join_timeout: REFUSED_TOGETHER, ..JoinOptions::default() };
     match Group::join(&launch, options) {
         Ok(group) => ending_together(&group, || Err(fault)).map(drop),
@@ -132,8 +133,8 @@ pub fn refuse_ranks(command: &str) -> Result<(), EngineError> {
     }
 }
 
-/// Runs `work` as one rank of those that a launcher has started, or starts them according to the
-/// arguments.
+/// Runs `work` as one rank if a launcher has started several, or starts the ranks if `--ranks`
+/// requests it.
 ///
 /// # Errors
 /// The errors of `work`; ranks that cannot be started or do not join.
@@ -146,7 +147,7 @@ pub(super) fn in_ranks(
 ) -> Result<Outcome, EngineError> {
     let launch = Launch::from_env()?;
     if let Some(ranks) = args.ranks.filter(|ranks| *ranks > 1) {
-        // Without a device, every rank would report it.
+        // Checks the device once, so that not every rank reports a missing one.
         device.open()?;
         let timeout = Duration::from_secs(config.ranks.timeout_seconds);
         return local_ranks::run(ranks.into(), timeout, &launch, stop);

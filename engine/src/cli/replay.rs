@@ -10,7 +10,7 @@ use crate::train::Replay;
 
 #[derive(Debug, Args)]
 pub(super) struct ReplayArgs {
-    /// File that a run left in its `replay` folder.
+    /// File in the `replay` folder of a run.
     file: PathBuf,
     #[command(flatten)]
     device: DeviceArgs,

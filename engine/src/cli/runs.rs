@@ -1,4 +1,4 @@
-//! `onegraph runs`: the runs in a folder, and the state of each.
+//! `onegraph runs`: lists the runs in a folder with their state.
 
 use std::path::PathBuf;
 
@@ -14,10 +14,10 @@ use crate::run_summary::RunSummary;
 
 #[derive(Debug, Args)]
 pub(super) struct RunsArgs {
-    /// Folder that holds run directories right inside it, or one of them.
+    /// Folder that directly contains run directories, or a run directory.
     #[arg(value_name = "DIR", default_value = "runs")]
     folder: PathBuf,
-    /// Print a JSON list, with `eta_seconds`, and the time of `written` in UTC.
+    /// Print JSON, with `eta_seconds` and with `written` in UTC.
     #[arg(long)]
     json: bool,
 }
@@ -25,7 +25,8 @@ pub(super) struct RunsArgs {
 pub(super) fn run(args: &RunsArgs) -> Result<(), EngineError> {
     if !args.folder.is_dir() {
         let folder = args.folder.display();
-        let problem = format!("{folder}: no such folder; give the one that holds run directories");
+        let problem =
+            format!("{folder}: no such folder; give the folder that contains run directories");
         return Err(EngineError::Usage(problem));
     }
     let runs = RunSummary::of_folder(&args.folder)?;
@@ -33,7 +34,7 @@ pub(super) fn run(args: &RunsArgs) -> Result<(), EngineError> {
         true => serde_json::to_string_pretty(&runs).unwrap_or_default() + "\n",
         false if runs.is_empty() => {
             format!(
-                "no runs right inside {}: give the folder that holds them\n",
+                "no run directories in {}: give the folder that directly contains them\n",
                 args.folder.display()
             )
         }
@@ -41,7 +42,7 @@ pub(super) fn run(args: &RunsArgs) -> Result<(), EngineError> {
     })
 }
 
-/// The columns, each as wide as its widest cell.
+/// The table as text, with columns as wide as their widest cell.
 fn table(runs: &[RunSummary]) -> String {
     let has_keypoints = |run: &RunSummary| {
         [&run.last, &run.best].iter().any(|scores| !scores[IouType::Keypoints.name()].is_null())

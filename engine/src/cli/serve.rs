@@ -1,4 +1,4 @@
-//! `onegraph serve`: a trained model behind HTTP.
+//! `onegraph serve`: serves a trained model over HTTP.
 
 use std::net::{IpAddr, TcpListener};
 use std::ops::RangeInclusive;
@@ -20,15 +20,15 @@ use crate::predictor::Predictor;
 use crate::progress::Progress;
 use crate::train::Outcome;
 
-/// Time for a request's body to arrive.
+/// Time limit for receiving a request's body.
 const UPLOAD: Duration = Duration::from_secs(30);
 const CONNECTIONS: usize = 2048;
-/// Time that an answer may wait for its client to read.
+/// Time limit for sending a response.
 const SEND: Duration = Duration::from_secs(20);
-/// Time to answer in-flight requests at shutdown; a Kubernetes pod has 30 s.
+/// Time limit for in-flight requests at shutdown; Kubernetes allows a pod 30 s.
 const STOP: Duration = Duration::from_secs(25);
 
-/// An integer in this range.
+/// Parses an integer in this range.
 fn within(range: RangeInclusive<i64>) -> RangedI64ValueParser<u16> {
     RangedI64ValueParser::new().range(range)
 }
@@ -37,32 +37,33 @@ fn within(range: RangeInclusive<i64>) -> RangedI64ValueParser<u16> {
 pub(super) struct ServeArgs {
     #[command(flatten)]
     model: ModelArgs,
-    /// Address to listen on. Only this machine reaches the default; put a proxy that knows its
-    /// clients in front before others do.
+    /// Address to listen on. The default is reachable only from this machine. There is no
+    /// authentication: do not expose the port without a proxy that authenticates clients.
     #[arg(long, default_value = "127.0.0.1")]
     host: IpAddr,
-    /// Port to listen on; 0 takes a free one, which the first line names.
+    /// Port to listen on; 0 selects a free port, which is printed.
     #[arg(long, default_value_t = 8080)]
     port: u16,
-    /// Largest body of a request, in MiB.
+    /// Maximum size of a request's body, in MiB.
     #[arg(long, value_name = "MIB", default_value_t = 16, value_parser = within(1..=1024))]
     max_body: u16,
-    /// Files of one form.
+    /// Maximum number of files in one form (multipart request).
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = within(1..=10_000))]
     max_files: u16,
-    /// Largest image, in megapixels; at most the model's data.max_image_pixels.
+    /// Maximum size of an image, in megapixels. The model's data.max_image_pixels applies too.
     #[arg(long, value_name = "MP", default_value_t = 50, value_parser = within(1..=1000))]
     max_pixels: u16,
-    /// Maximum in-flight requests; more get 503.
+    /// Maximum number of in-flight requests; further ones are answered with 503.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = within(1..=4096))]
     max_requests: u16,
-    /// Images of several requests that a GPU takes in one run.
+    /// Maximum number of images, from several requests, in one batch on a GPU.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = within(1..=8))]
     max_batch: u16,
-    /// Longest wait of a run for further images, in ms.
+    /// Maximum time that a batch waits for more images, in ms.
     #[arg(long, value_name = "MS", default_value_t = 0, value_parser = within(0..=10_000))]
     gather: u16,
-    /// Time for an answer in seconds, from the request's last byte on; a later one becomes 503.
+    /// Time limit for a response in seconds, from the last byte of the request; after that, the
+    /// response is 503.
     #[arg(long, value_name = "S", default_value_t = 60, value_parser = within(1..=3600))]
     max_wait: u16,
     #[command(flatten)]
@@ -72,7 +73,7 @@ pub(super) struct ServeArgs {
 pub(super) fn run(args: &ServeArgs, stop: &Stop) -> Result<Outcome, EngineError> {
     super::rank::refuse_ranks("onegraph serve")?;
     let progress = Progress::loud();
-    // Before the model is read: a port in use is reported at once.
+    // The port is opened before the model is loaded, so that a port in use is reported at once.
     let address = (args.host, args.port);
     let fault = |source| EngineError::Io {
         path: format!("the address {}:{}", args.host, args.port).into(),
@@ -102,18 +103,18 @@ pub(super) fn run(args: &ServeArgs, stop: &Stop) -> Result<Outcome, EngineError>
     ));
     stop.finish_first();
     serve::serve(model, listener, limits, &stop.flag()).map_err(fault)?;
-    progress.say("all in-flight requests are answered");
+    progress.say("stopped: all in-flight requests were answered");
     Ok(Outcome::Done)
 }
 
-/// The predictor that the server needs.
+/// Implements [`Model`], which the server requires, with a predictor.
 struct Served {
     predictor: Predictor,
     ids: Vec<u64>,
     max_pixels: usize,
 }
 
-/// An image and its file's name.
+/// An image, and the name of its file.
 struct Named {
     image: Image,
     file: Option<String>,

@@ -1,5 +1,5 @@
-//! Signals that end a command: a training run first finishes its step and saves, all other commands
-//! end at once and remove incomplete files.
+//! Signals that end a command. A training run first completes its step and saves a checkpoint; all
+//! other commands end at once. Incomplete files are removed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -14,23 +14,24 @@ use super::exit;
 use crate::EngineError;
 use crate::progress::Progress;
 
-/// The signals, with their names.
+/// The handled signals, with their names.
 const WATCHED: [(i32, &str); 4] =
     [(SIGINT, "SIGINT"), (SIGTERM, "SIGTERM"), (SIGHUP, "SIGHUP"), (SIGUSR1, "SIGUSR1")];
 
-/// Longest wait for the last line to be printed.
+/// Maximum time to wait until the last message is printed.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The process's signal handling.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Stop {
-    /// Set by the first signal while work is finished first.
+    /// Set by the first signal if `finishes_first` is set.
     requested: Arc<AtomicBool>,
     finishes_first: Arc<AtomicBool>,
     part: Arc<Mutex<Part>>,
 }
 
-/// This process as one rank of a run: a launcher sends a signal to all ranks, and one prints it.
+/// This process as one rank of a run. A launcher sends a signal to all ranks, and only one prints a
+/// message.
 #[derive(Debug, Clone)]
 struct Part {
     group: Group,
@@ -46,8 +47,8 @@ impl Default for Part {
 }
 
 impl Stop {
-    /// Handles signals from now on. A signal that the process was started to ignore (`nohup`) stays
-    /// ignored.
+    /// Handles signals from now on. Signals that were ignored when the process started (`nohup`)
+    /// stay ignored.
     ///
     /// # Errors
     /// [`EngineError::Io`] if a handler cannot be installed.
@@ -57,7 +58,8 @@ impl Stop {
         let signals = WATCHED.map(|(signal, _)| signal);
         let signals = signals.into_iter().filter(|signal| ignored & 1 << (signal - 1) == 0);
         let fault = |source| EngineError::Io { path: "signal handler".into(), source };
-        // A file beyond the limit of `ulimit -f` is a write error, and does not end the process.
+        // Exceeding the file size limit (`ulimit -f`) is then a write error, and does not end the
+        // process.
         signal_hook::flag::register(SIGXFSZ, Arc::default()).map_err(fault)?;
         let mut signals = Signals::new(signals).map_err(fault)?;
         let answering = stop.clone();
@@ -66,28 +68,28 @@ impl Stop {
         Ok(stop)
     }
 
-    /// Watches no signals: the program sets the flag.
+    /// Handles no signals: the calling program sets the flag `requested`.
     pub(super) fn of_a_program(requested: Arc<AtomicBool>) -> Self {
         Self { requested, ..Self::default() }
     }
 
-    /// The flag that the first signal sets while work is finished first.
+    /// The flag that the first signal sets after [`Self::finish_first`].
     pub(super) fn flag(&self) -> Arc<AtomicBool> {
         self.requested.clone()
     }
 
-    /// From now on the first signal only sets the flag: the caller finishes the current step,
-    /// saves, and ends. A second one, unless it is SIGUSR1, ends the process at once.
+    /// From now on the first signal only sets the flag: the caller must complete the current step,
+    /// save and end. A second signal, unless it is SIGUSR1, ends the process at once.
     pub(super) fn finish_first(&self) {
         self.finishes_first.store(true, Ordering::SeqCst);
     }
 
-    /// From now on a signal ends the process at once, as at the start.
+    /// From now on a signal ends the process at once, as it does initially.
     pub(super) fn end_at_once(&self) {
         self.finishes_first.store(false, Ordering::SeqCst);
     }
 
-    /// From now on the other ranks receive the signal that ended this one, and its lines go to
+    /// From now on, a signal that ends this rank is reported to the other ranks, and messages go to
     /// `progress`.
     pub(super) fn join(&self, group: Group, progress: Progress) {
         *self.part.lock().unwrap_or_else(PoisonError::into_inner) = Part { group, progress };
@@ -96,7 +98,7 @@ impl Stop {
     fn answer(&self, signal: i32) {
         let Part { group, progress } =
             self.part.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        // It ends by itself, and saves nothing.
+        // After the loss of a rank this process is about to end, without saving.
         if group.lost().is_some() {
             return;
         }
@@ -120,8 +122,8 @@ impl Stop {
     }
 }
 
-/// Prints a line on a separate thread, since standard error may be a pipe without an active reader;
-/// the receiver gets a value once the line is printed.
+/// Prints a line on a separate thread, since standard error may be a pipe without an active reader.
+/// The receiver gets a value once the line is printed.
 fn saying(progress: Progress, line: String) -> Receiver<()> {
     let (done, said) = channel();
     let say = move || {
@@ -129,12 +131,13 @@ fn saying(progress: Progress, line: String) -> Receiver<()> {
         // The receiver may have timed out.
         let _ = done.send(());
     };
-    // Without a thread, the signal is handled without a message.
+    // If the thread cannot be started, no message is printed.
     let _ = std::thread::Builder::new().name("say".into()).spawn(say);
     said
 }
 
-/// Bit `n - 1` is set if the process ignores signal `n`; 0 if `/proc` does not have it.
+/// Mask of ignored signals: bit `n - 1` is set if the process ignores signal `n`. 0 if `/proc` is
+/// not available.
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -25,54 +25,53 @@ const DRAWN_SCORE: f32 = 0.5;
 
 #[derive(Debug, Args)]
 pub(super) struct TrainArgs {
-    /// Config file, or the name of a preset; with --resume the run's own config is used.
+    /// Config file, or the name of a preset. Without it, --resume RUN uses the run's config.
     #[arg(required_unless_present = "resume")]
     config: Option<String>,
     /// Override a config value, such as --set solver.learning_rate=0.02.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Print the resolved config, every key with its meaning, and stop.
+    /// Print the resolved config, each key with its meaning, and exit.
     #[arg(long)]
     print_config: bool,
-    /// Resume the run in this directory from its last checkpoint. With `auto` and a config: the
-    /// last run of its name that has a checkpoint, or a new run.
+    /// Resume the run in this directory from its last checkpoint. With `auto` and a config: resume
+    /// the last run of the config's name that has a checkpoint, or else start a new run.
     #[arg(long, value_name = "RUN")]
     resume: Option<PathBuf>,
     #[command(flatten)]
     ranks: RankArgs,
-    /// Resume even if config or data differ from the checkpoint's in what changes a step; the
-    /// change is recorded in later checkpoints.
+    /// Resume even if config or data have changed since the checkpoint in a way that affects
+    /// training. The change is recorded in later checkpoints.
     #[arg(long = "override", requires = "resume")]
     accept_changes: bool,
     /// Stop when an evaluation reaches these scores: box=0.377,mask=0.339 (or only one of them).
     #[arg(long, value_name = "AP", value_parser = parse_target)]
     target: Option<Target>,
-    /// Start although the weights file does not fill what it should: the rest keeps its initial
-    /// values.
+    /// Start even if the weights file lacks parameters that it should contain. They keep their
+    /// initial values.
     #[arg(long, conflicts_with = "resume")]
     allow_partial: bool,
-    /// Start from the weights of this file (safetensors, .pth, .pkl or .npz; names as in
-    /// torchvision, detectron2, Detectron, maskrcnn-benchmark or Tensorpack): of a whole detector,
-    /// or only of a backbone; or from --checkpoint of this run. docs/weights.md says where to get
-    /// published files.
+    /// Initialize from a weights file of a detector or backbone (safetensors, .pth, .pkl or .npz;
+    /// tensor names used by torchvision, detectron2, Detectron, maskrcnn-benchmark or Tensorpack),
+    /// or from a run. docs/weights.md lists published files.
     #[arg(long, value_name = "FILE", conflicts_with = "resume")]
     init: Option<PathBuf>,
-    /// The checkpoint of a run that is given as --init.
+    /// Checkpoint to use if --init is a run.
     #[arg(long, value_enum, default_value = "best", requires = "init", conflicts_with = "resume")]
     checkpoint: Choice,
-    /// Keep the predictors' rows of classes that the weights file has by the same name; only the
-    /// rows of other classes are reinitialised.
+    /// Keep the predictors' weights of each class whose name is also in the weights file. Only the
+    /// weights of other classes are reinitialised.
     #[arg(long, conflicts_with = "resume")]
     finetune: bool,
-    /// Take weights under another project's names even though its model computes something
-    /// different; what differs is listed.
+    /// Load weights of another project even if its model computes something different from the same
+    /// tensors. The differences are listed.
     #[arg(long, conflicts_with = "resume")]
     names_only: bool,
     #[command(flatten)]
     device: DeviceArgs,
 }
 
-/// AP of boxes, masks and keypoints given on a command line.
+/// AP of boxes, masks and keypoints from the command line.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Target {
     pub(super) bbox: Option<f64>,
@@ -80,7 +79,7 @@ pub(super) struct Target {
     pub(super) keypoint: Option<f64>,
 }
 
-/// Reads `box=AP,mask=AP,keypoint=AP`; any of them may be missing.
+/// Parses `box=AP,mask=AP,keypoint=AP`, or only some of these.
 pub(super) fn parse_target(text: &str) -> Result<Target, String> {
     let mut target = Target::default();
     for item in text.split(',') {
@@ -95,7 +94,7 @@ pub(super) fn parse_target(text: &str) -> Result<Target, String> {
             "box" => target.bbox.replace(ap),
             "mask" => target.mask.replace(ap),
             "keypoint" => target.keypoint.replace(ap),
-            other => return Err(format!("`{other}` is none of box, mask and keypoint")),
+            other => return Err(format!("`{other}` is not box, mask or keypoint")),
         };
         if earlier.is_some() {
             return Err(format!("{key} is given twice"));
@@ -104,7 +103,7 @@ pub(super) fn parse_target(text: &str) -> Result<Target, String> {
     Ok(target)
 }
 
-/// Trains; `begun` gets the run's directory before the first step.
+/// Trains. `begun` is called with the run directory before the first step.
 pub(super) fn run(
     args: &TrainArgs,
     stop: &Stop,
@@ -131,7 +130,8 @@ pub(super) fn run(
         Start::Resumed(_) => Vec::new(),
         Start::New | Start::Auto => config.advice(&origins)?,
     };
-    // Also printed for a resumed run, whose config may be of an earlier version.
+    // Also printed when a run is resumed, since its config may have been written by an earlier
+    // version.
     let removed = crate::config::schema().removed(&origins).map(|text| format!("warning: {text}"));
     let said: Vec<String> = from.into_iter().chain(removed).collect();
     rank::in_ranks(&args.ranks, &args.device, &config, stop, |rank| {
@@ -141,7 +141,8 @@ pub(super) fn run(
     .map_err(|error| with_file(error, &origins))
 }
 
-/// Adds the file that sets the key of an error that only the data or the model reveals.
+/// Adds the file that sets the key to a config error that was found only with the data or the
+/// model.
 fn with_file(error: EngineError, origins: &Origins) -> EngineError {
     let EngineError::Config(ConfigError::Invalid { file, key, problem }) = error else {
         return error;
@@ -151,7 +152,8 @@ fn with_file(error: EngineError, origins: &Origins) -> EngineError {
     ConfigError::Invalid { file, key, problem }.into()
 }
 
-/// Applies --init and --finetune; returns a line with the checkpoint of a run that is used.
+/// Applies --init and --finetune. If --init is a run, returns a message that names the chosen
+/// checkpoint.
 fn begin_from(args: &TrainArgs, config: &mut Config) -> Result<Option<String>, EngineError> {
     let model = &mut config.model;
     let mut line = None;
@@ -161,7 +163,10 @@ fn begin_from(args: &TrainArgs, config: &mut Config) -> Result<Option<String>, E
             let (chosen, why) = checkpoint::choose(&path, args.checkpoint)?;
             (path, line) = (checkpoint::weights_path(&chosen), Some(why));
         } else if args.checkpoint == Choice::Last {
-            let text = format!("--checkpoint is for a run, and {} is a file", path.display());
+            let text = format!(
+                "--checkpoint only applies to a run, but {} is a file; remove --checkpoint",
+                path.display()
+            );
             return Err(EngineError::Usage(text));
         }
         let file = WeightsFile::open(&path)?;
@@ -173,27 +178,29 @@ fn begin_from(args: &TrainArgs, config: &mut Config) -> Result<Option<String>, E
     model.finetune |= args.finetune;
     match (&model.weights, &model.backbone.weights) {
         (None, Some(body)) if model.finetune => Err(EngineError::Usage(format!(
-            "--finetune keeps rows of classes, but {body} contains only a backbone: remove it"
+            "--finetune needs the weights of a detector, but {body} contains only a backbone: \
+             remove --finetune"
         ))),
         (None, None) if model.finetune => Err(EngineError::Usage(
-            "--finetune keeps rows of classes that a weights file has: give --init FILE".into(),
+            "--finetune needs the weights of a detector: give --init FILE".into(),
         )),
         _ => Ok(line),
     }
 }
 
-/// Where a run begins.
+/// The starting point of a run.
 enum Start {
-    /// With a config.
+    /// A new run.
     New,
-    /// From the last checkpoint of this run, in a local directory.
+    /// The last checkpoint of the run in this local directory.
     Resumed(PathBuf),
-    /// At the last checkpoint of the config's name, if there is one.
+    /// The last checkpoint of the last run of the config's name, or else a new run.
     Auto,
 }
 
 impl Start {
-    /// The start that the arguments select; contradictory arguments end the process, as clap does.
+    /// The starting point that the arguments select. Contradictory arguments end the process, as
+    /// clap does.
     ///
     /// # Errors
     /// The errors of staging a run in S3.
@@ -217,7 +224,7 @@ impl Start {
     }
 }
 
-/// The value of --resume that selects the last run of the config's name.
+/// Value of --resume that selects the last run of the config's name.
 const AUTO: &str = "auto";
 
 fn train(
@@ -251,7 +258,7 @@ fn train(
     end(kept, outcome, &path, rank.progress)
 }
 
-/// Ends the synchronization of a run with S3, if it is kept there.
+/// Ends the synchronization with S3, if the run is stored there.
 fn end(
     kept: Option<Kept>,
     outcome: Result<Outcome, EngineError>,
@@ -273,7 +280,7 @@ fn end(
     }
 }
 
-/// Runs a session to its end, and writes its results.
+/// Trains to the end, and writes the results.
 fn finish(
     mut session: Session,
     draw_images: usize,
@@ -283,22 +290,23 @@ fn finish(
     let run = session.run_dir().clone();
     let (outcome, evaluation) = session.run()?;
     if !is_first {
-        // A signal that arrives now waits for rank 0, which writes its results.
+        // Signals still only set the flag on these ranks, which wait while rank 0 writes the
+        // results.
         return Ok(outcome);
     }
     stop.end_at_once();
     if outcome == Outcome::Interrupted {
         let run = remote::name_of(run.path());
-        progress.say(&format!("interrupted; go on with: onegraph train --resume {run}"));
+        progress.say(&format!("interrupted; continue with: onegraph train --resume {run}"));
         return Ok(outcome);
     }
-    // The scores come first: a full disk does not lose them.
+    // The scores are printed first, so that a full disk does not lose them.
     for (_, summary) in evaluation.summaries() {
         super::print(&format!("{summary}\n"))?;
     }
     let written = run.folder("inference").and_then(|folder| evaluation.write(&folder));
     let drawn = match draw(&mut session, &run, draw_images, &progress) {
-        // The run itself has completed.
+        // Only the drawing was interrupted.
         Err(EngineError::Interrupted) => {
             progress.say("interrupted: no pictures were drawn; the run is complete");
             Ok(())
@@ -313,7 +321,7 @@ fn finish(
     Ok(outcome)
 }
 
-/// The run directory, and whether its run is resumed. Rank 0 creates or locks it.
+/// The run directory, and true if the run is resumed. Rank 0 creates or locks the directory.
 fn directory(
     args: &TrainArgs,
     start: &Start,
@@ -351,7 +359,9 @@ fn load(args: &TrainArgs, start: &Start) -> Result<(Config, Origins), EngineErro
     let path = match (start, &args.config) {
         (Start::Resumed(run), _) => config_of(&RunDir::open(run)?)?,
         (_, Some(config)) => PathBuf::from(config),
-        (_, None) => return Err(EngineError::Usage("name a config file".into())),
+        (_, None) => {
+            return Err(EngineError::Usage("no config given: onegraph train CONFIG".into()));
+        }
     };
     let loaded = match start {
         Start::Resumed(_) => Config::load_as_written(&path, &args.set)?,
@@ -361,7 +371,7 @@ fn load(args: &TrainArgs, start: &Start) -> Result<(Config, Origins), EngineErro
     Ok(loaded)
 }
 
-/// A run's own config, or its last checkpoint's if that is lost.
+/// The config file of a run, or of its last checkpoint if the run's is missing.
 fn config_of(run: &RunDir) -> Result<PathBuf, EngineError> {
     match run.join(CONFIG) {
         own if own.is_file() => Ok(own),
@@ -369,7 +379,7 @@ fn config_of(run: &RunDir) -> Result<PathBuf, EngineError> {
     }
 }
 
-/// The run name from the config, else the name of its file.
+/// The run name: `train.name`, or else the name of the config file.
 fn run_name(args: &TrainArgs, config: &Config) -> String {
     let file = args.config.as_deref().map(std::path::Path::new);
     let stem = file.and_then(|f| f.file_stem()).map(|s| s.to_string_lossy().into_owned());

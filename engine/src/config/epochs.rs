@@ -1,11 +1,11 @@
-//! Lengths in epochs next to lengths in steps: which of the two applies, and the steps of both once
-//! the length of an epoch is known.
+//! Lengths that can be given in steps or in epochs, and the conversion to steps once the length of
+//! an epoch is known.
 
 use configs::ConfigError;
 
 use super::Config;
 
-/// Each key in steps, and its equivalent in epochs.
+/// Keys in steps, each with its equivalent in epochs.
 pub(super) const FORMS: [[&str; 2]; 3] = [
     ["train.steps", "train.epochs"],
     ["solver.warmup_steps", "solver.warmup_epochs"],
@@ -19,8 +19,8 @@ impl Config {
         train.epochs.or(solver.warmup_epochs).is_some() || !solver.milestone_epochs.is_empty()
     }
 
-    /// Sets the steps of all lengths that are given in epochs of `steps_per_epoch` steps. Setting
-    /// them again changes nothing.
+    /// Converts all lengths in epochs to steps, for epochs of `steps_per_epoch` steps. A second
+    /// call changes nothing.
     ///
     /// # Errors
     /// [`ConfigError::Invalid`] if both forms of a length are given and differ, or if the warm-up
@@ -60,7 +60,7 @@ impl Config {
             solver.milestones = steps;
         }
         if let Some(epochs) = solver.warmup_epochs {
-            // Half a step counts as none, up to rounding.
+            // Rounded down, with a tolerance for rounding errors.
             let steps = (epochs * steps_per_epoch as f64 + 1e-6) as u64;
             let most = if solver.warmup_steps == 0 { steps } else { solver.warmup_steps };
             solver.warmup_steps = steps.min(most);
@@ -96,7 +96,7 @@ mod tests {
         let mut config = load(preset, set);
         config.set_steps(35).map_err(|fault| fault.to_string())?;
         let once = config.clone();
-        // As from the config of the run, which states both forms.
+        // A run's saved config contains both forms, as here.
         let text = config.to_toml().expect("it is written");
         let mut again = Config::from_toml("run", &text).expect("it is read");
         again.set_steps(35).map_err(|fault| fault.to_string())?;
@@ -113,7 +113,7 @@ mod tests {
             in_steps("tiny", &["train.epochs=0.001", "solver.warmup_steps=0"]).expect("steps").0,
             1
         );
-        // A warm-up in both forms is the shorter of the two.
+        // If the warm-up is given in both forms, the shorter applies.
         for (steps, warmup) in [(20, 20), (200, 35)] {
             let steps = format!("solver.warmup_steps={steps}");
             let set = ["train.epochs=36", "solver.warmup_epochs=1", &steps];
@@ -121,7 +121,7 @@ mod tests {
         }
     }
 
-    /// As for steps: a preset's warm-up is shortened if the run is shortened after it.
+    /// A preset's warm-up in epochs, too, is shortened if a later layer shortens the run.
     #[test]
     fn later_layer_decides_epochs_or_steps() {
         assert_eq!(in_steps("tiny", &["train.epochs=2"]), Ok((70, 35, vec![])));

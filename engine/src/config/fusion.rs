@@ -1,12 +1,12 @@
-//! `[fusion]`: which forms of a GPU's step do the work of several ops in one.
+//! `[fusion]`: fusions of several ops in the training step on a GPU.
 
 use configs::table;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 table! {
-    /// `[fusion]`: work that a GPU's step does along with other work, in place of a separate pass
-    /// over memory. A fusion changes results only by rounding.
+    /// `[fusion]`: fusions in the training step on a GPU, each of which saves a separate pass over
+    /// memory. They change results only by rounding.
     pub struct Fusion {
         /// Fusions to disable, for comparison. Default: none. On the CPU there are no fusions.
         #[key(resume = Step, mlperf = Hyperparameter)]
@@ -18,30 +18,34 @@ table! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Fused {
-    /// GemmSettings that make gradients add the other gradients of their tensor and mask the sum.
+    /// GEMMs that compute a gradient add the tensor's other gradients and apply the ReLU mask to
+    /// the sum.
     GradMaskAdd,
-    /// GemmSettings that mask gradients read the signs of activations, a bit for each value, not the
-    /// activations.
+    /// GEMMs that apply the ReLU mask to gradients read one sign bit per activation instead of the
+    /// activation.
     ReluSigns,
-    /// One launch scales the weights of all convolutions with a frozen scale, for their gradients.
+    /// One launch scales the weights of all convolutions that have a frozen scale, for the
+    /// computation of gradients.
     ScaledWeights,
-    /// A convolution adds the upsampled coarser map to its output, and the gradient of a map that
-    /// was upsampled adds the other gradients of the map.
+    /// The FPN's lateral convolution adds the upsampled coarser map to its output. In the backward
+    /// pass, the gradient of the upsampling adds the other gradients of the map.
     UpsampleAdd,
-    /// One kernel adds up the gradients of a pyramid's map: RoIs of both heads, and anchors.
+    /// One kernel sums the gradients of a pyramid level from the RoIs of all heads and from the
+    /// sampled anchors of the RPN.
     LevelGradients,
-    /// The gradient of a bias is summed where the gradient of its weights reads the same tensor.
+    /// The kernel of a weight gradient also computes the bias gradient, since both read the same
+    /// tensor.
     BiasGradients,
-    /// One kernel makes the RPN's dense head on all levels; the hidden maps stay on the chip.
+    /// One kernel computes the RPN head on all levels; the hidden maps are never written to memory.
     RpnHead,
-    /// Images have a fourth channel of zeros where a frozen stem reads them, in whole chunks.
+    /// Images get a fourth channel of zeros, so that a frozen stem reads aligned chunks.
     FourChannelStem,
-    /// The last convolution of a bottleneck makes the projection of its shortcut too.
+    /// The last convolution of a bottleneck also computes the projection of the shortcut.
     Projections,
 }
 
 impl Fused {
-    /// All of them.
+    /// All fusions.
     pub fn all() -> [Self; 9] {
         [
             Self::GradMaskAdd,
@@ -58,7 +62,7 @@ impl Fused {
 }
 
 impl Fusion {
-    /// True if the step has this fusion.
+    /// True if this fusion is enabled.
     pub fn has(&self, fused: Fused) -> bool {
         !self.off.contains(&fused)
     }

@@ -1,4 +1,4 @@
-//! From a path and overrides to a checked [`Config`], and back to TOML.
+//! Loads a [`Config`] from a file or preset with overrides, and checks it.
 
 use std::path::Path;
 
@@ -6,9 +6,9 @@ use configs::{ConfigError, Origin, Origins, Source};
 
 use super::{Config, schema};
 
-/// The origin of a warm-up that was shortened with the run.
+/// Origin of a warm-up that was shortened because the run was.
 pub const HALF_THE_RUN: &str = "half of train.steps";
-/// The origin of groups derived from the batch size.
+/// Origin of an `images_per_group` that was derived from the batch size.
 pub const OF_THE_BATCH: &str = "a divisor of the batch";
 
 impl Config {
@@ -25,7 +25,7 @@ impl Config {
         Ok(Self::load_with_origins(path, overrides)?.0)
     }
 
-    /// Like [`Config::load`], with the origin of each dotted key that is set.
+    /// Like [`Config::load`], and also returns the origin of each dotted key that is set.
     ///
     /// # Errors
     /// Any [`ConfigError`].
@@ -38,8 +38,8 @@ impl Config {
         Ok((config, origins))
     }
 
-    /// Like [`Config::load_with_origins`], but no warm-up is shortened: for a run that has begun,
-    /// and for one under a benchmark's rules.
+    /// Like [`Config::load_with_origins`], but never shortens the warm-up: for resumed runs and for
+    /// MLPerf runs.
     ///
     /// # Errors
     /// Any [`ConfigError`].
@@ -50,7 +50,8 @@ impl Config {
         load(Source::find(path.as_ref())?, overrides, Self::clone)
     }
 
-    /// Like [`Config::load`], for detection: values that only training reads may be invalid.
+    /// Like [`Config::load`], for detection: does not reject invalid values of keys that only
+    /// training reads.
     ///
     /// # Errors
     /// Any [`ConfigError`].
@@ -61,8 +62,8 @@ impl Config {
         Ok(load(Source::find(path.as_ref())?, overrides, Self::to_detect)?.0)
     }
 
-    /// The same from text, such as a checkpoint's saved config; `name` is the file name in
-    /// messages. The text can extend presets only.
+    /// Like [`Config::load`], from TOML text such as a checkpoint's saved config. `name` is the
+    /// file name in messages. The text can only extend presets, not files.
     ///
     /// # Errors
     /// Any [`ConfigError`].
@@ -71,7 +72,8 @@ impl Config {
     }
 }
 
-/// Merges a source, what it extends and the overrides; checks the values that `read` returns.
+/// Merges a source, the files that it extends, and the overrides. Then checks the config that
+/// `read` returns for it.
 fn load(
     source: Source,
     overrides: &[String],
@@ -86,8 +88,8 @@ fn load(
     }
 }
 
-/// Selects the largest groups that divide the batch, if none are given, or if the batch was changed
-/// after they were set.
+/// Adjusts `train.images_per_group` to the largest valid size if it is 0, or if a later layer
+/// changed the batch size.
 fn fit_groups(config: &mut Config, origins: &mut Origins) {
     let layer = |key| origins.get(key).map_or(0, |origin: &Origin| origin.layer);
     let batch = layer("train.batch_size").max(layer("train.micro_steps"));
@@ -104,8 +106,9 @@ fn fit_groups(config: &mut Config, origins: &mut Origins) {
     }
 }
 
-/// Halves a warm-up that would not end, if the run was shortened after it was set; if only the data
-/// determines whether it would, half of the run becomes its limit.
+/// If a later layer shortened the run so that the warm-up would not end, sets the warm-up to half
+/// of the run. If that depends on the length of an epoch, which only the data determines, half of
+/// the run becomes the upper limit.
 fn fit_warmup(config: &mut Config, origins: &mut Origins) {
     let layer = |key| origins.get(key).map_or(0, |origin: &Origin| origin.layer);
     let steps = layer("train.steps");

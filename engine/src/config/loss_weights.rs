@@ -6,7 +6,7 @@ use configs::table;
 
 use crate::model::detectors::detectors;
 
-/// Defines the table, with the losses of the detectors.
+/// Defines the table, with one key per loss of the detectors.
 macro_rules! loss_weights {
     (
         $(#[doc = $about:tt])*
@@ -17,13 +17,12 @@ macro_rules! loss_weights {
 table! {
     /// `[loss_weights]`: the weight of each loss in the sum that training minimizes.
     ///
-    /// Logs, metrics and TensorBoard show each loss without its weight, and `loss`, the weighted
-    /// sum.
+    /// Logs, metrics and TensorBoard show the unweighted losses; `loss` is their weighted sum.
     pub struct LossWeights {
         $($(#[doc = $doc])*
         #[key(range = 0.0..=1e6, resume = Step, mlperf = Model)]
         pub $loss: f32 = 1.0,)*
-        /// Weight of an RoI in `loss_classifier` by its class, by category name, or `background`.
+        /// Weights of RoIs in `loss_classifier` by class: category name (or `background`) = weight.
         /// Default `{}`: 1 for all.
         #[key(entries = 0.0..=1e6, resume = Step, mlperf = Model)]
         pub classes: BTreeMap<String, f32> = BTreeMap::new(),
@@ -31,7 +30,7 @@ table! {
 }
 
 impl LossWeights {
-    /// Each loss by name, with the objects that it applies to, and its weight.
+    /// Name of each loss, the kind of objects that it needs, and its weight.
     pub(crate) fn all(&self) -> Vec<(&'static str, &'static str, f32)> {
         vec![$((stringify!($loss), $objects, self.$loss),)*]
     }

@@ -1,4 +1,4 @@
-//! The config of a run: its tables, and the constraints on their values.
+//! The config of a run: tables of keys, and constraints on their values.
 //!
 //! ```
 //! use engine::config::Config;
@@ -69,7 +69,7 @@ ONEGRAPH_DOCS=write cargo test --release -p engine --test config
 ```
 ";
 
-/// The schema of a config.
+/// The schema of the config.
 pub fn schema() -> &'static Schema {
     static SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
         Schema::of::<Config>(Facts {
@@ -85,19 +85,19 @@ pub fn schema() -> &'static Schema {
     &SCHEMA
 }
 
-/// `docs/config.md`: a table of keys per table of the config.
+/// The text of `docs/config.md`, with a section per table of the config.
 pub fn reference() -> String {
     REFERENCE_HEAD.to_string() + &schema().reference()
 }
 
 table! {
-    /// A whole run: model, input, training and evaluation.
+    /// The config of a run: model, input, training and evaluation.
     pub struct Config {
         /// The detector.
         pub model: Model,
-        /// From a decoded image to the tensor that the network sees.
+        /// Conversion of a decoded image to the network's input tensor.
         pub input: Input,
-        /// Where images and annotations come from.
+        /// Sources of images and annotations.
         pub data: Data,
         /// Optimizer, learning rate schedule and loss scale.
         pub solver: Solver,
@@ -107,16 +107,16 @@ table! {
         pub train: Train,
         /// Evaluation.
         pub eval: Eval,
-        /// Runs of several processes.
+        /// Runs with several ranks.
         pub ranks: RanksConfig,
-        /// Fused forms of a GPU's step.
+        /// Fusions in the training step on a GPU.
         pub fusion: Fusion,
     }
 }
 
 impl Config {
-    /// The whole resolved config as TOML; [`Config::from_toml`] gives the same config back.
-    /// Optional values that are not set are omitted.
+    /// The complete resolved config as TOML, from which [`Config::from_toml`] restores the same
+    /// config. Optional values that are not set are omitted.
     ///
     /// # Errors
     /// [`ConfigError::Write`] if serialization fails. A valid config always serializes.
@@ -124,8 +124,8 @@ impl Config {
         configs::to_toml(self)
     }
 
-    /// The same with each key under a comment with its meaning, values and unit. Optional values
-    /// that are not set are `"none"`.
+    /// Like [`Config::to_toml`], with a comment above each key: meaning, values and unit. Optional
+    /// values that are not set are `"none"`.
     ///
     /// # Errors
     /// As for [`Config::to_toml`].
@@ -157,15 +157,15 @@ impl Config {
         Ok(configs::value(&configs::to_table(self)?, key))
     }
 
-    /// True if there are images to evaluate on.
+    /// True if the config has images to evaluate on.
     pub fn has_validation(&self) -> bool {
         let Data { val, val_store, val_annotations, val_fraction, synthetic, .. } = &self.data;
         let is_given = val_store.is_some() || val_annotations.is_some() || !val.is_empty();
         is_given || synthetic.is_some() || *val_fraction > 0.0 || self.eval.train_set
     }
 
-    /// True if the config requests scores on the training data: by `eval.train_set`, or by the same
-    /// files for both.
+    /// True if the model is evaluated on its training data: by `eval.train_set`, or because both
+    /// splits have the same files.
     pub fn is_scored_on_training_data(&self) -> bool {
         let data = &self.data;
         self.eval.train_set
@@ -176,7 +176,7 @@ impl Config {
                     == (&data.val_annotations, &data.val_images))
     }
 
-    /// A learning rate of `[solver]` for the images of a step.
+    /// Scales a learning rate of `[solver]` to the batch size (`solver.reference_batch`).
     pub fn rate_for_batch(&self, rate: f64) -> f64 {
         let reference = self.solver.reference_batch;
         reference.map_or(rate, |images| {
@@ -185,7 +185,7 @@ impl Config {
         })
     }
 
-    /// Number of feature levels taken from the backbone, its stem left out.
+    /// Number of feature levels of the backbone that are used, without the stem.
     pub fn num_backbone_levels(&self) -> usize {
         if !self.model.backbone.has_pyramid() {
             return 1;
@@ -198,12 +198,12 @@ impl Config {
         self.level_strides().len()
     }
 
-    /// Nominal stride of every level in pixels of the network's image, finest first: `[4, 8, 16,
-    /// 32, 64]` for ResNet with the extra level, `[16]` for C4 and DC5.
+    /// Nominal stride of each level in pixels of the network's input, finest first: `[4, 8, 16, 32,
+    /// 64]` for a ResNet with the extra level, `[16]` for C4 and DC5.
     pub fn level_strides(&self) -> Vec<usize> {
         let stages = self.model.backbone.stages();
         if !self.model.backbone.has_pyramid() {
-            // The last but one in a C4 model.
+            // C4 uses the last but one stage, DC5 the last.
             let skipped = usize::from(self.model.backbone.is_c4());
             return stages.iter().rev().skip(skipped).take(1).map(|stage| stage.stride).collect();
         }

@@ -1,19 +1,19 @@
-//! Names that other projects use for a key, and onegraph's key or answer for each.
+//! Other projects' names for config keys, each with onegraph's key or a message.
 
 use std::sync::LazyLock;
 
 use super::Optimizer;
 
-/// Names, and the key that they correspond to, or a message.
+/// Names in other projects, and the corresponding key or a message.
 type Row = (&'static [&'static str], &'static str);
 
-/// All names, including optimizers' names.
+/// All synonyms, including those of optimizers.
 pub(super) static SYNONYMS: LazyLock<Vec<Row>> = LazyLock::new(|| {
     let rules = Optimizer::ALL.iter().map(|(_, entry)| (entry.synonyms, "solver.optimizer"));
     OF_KEYS.iter().copied().chain(rules).collect()
 });
 
-/// The names of keys; a message begins with "onegraph".
+/// Synonyms of keys. An entry that begins with "onegraph" is a message, not a key.
 const OF_KEYS: &[Row] = &[
     (&["epoch", "max_epochs", "num_epochs"], "train.epochs"),
     (&["max_iter", "max_iters", "iterations", "max_steps"], "train.steps"),
@@ -31,8 +31,8 @@ const OF_KEYS: &[Row] = &[
     (&["amp", "fp16", "bf16", "half", "mixed_precision", "dtype"], "train.precision"),
     (
         &["workers", "num_workers"],
-        "onegraph has no worker processes: threads of the process decode, and \
-         RAYON_NUM_THREADS says how many",
+        "onegraph has no worker processes: images are decoded by threads, whose number is set by \
+         RAYON_NUM_THREADS",
     ),
     (&["img", "imgsz", "img_size", "input_size", "short_side"], "input.min_size"),
     (
@@ -64,9 +64,9 @@ const OF_KEYS: &[Row] = &[
     (&["output_dir", "project", "work_dir"], "train.run_dir"),
     (
         &["device", "gpu", "gpus"],
-        "onegraph has no key for the device: it is an option, `onegraph train --device`",
+        "onegraph has no key for the device: use the option `onegraph train --device`",
     ),
-    (&["resume"], "onegraph has no key to resume: `onegraph train --resume RUN` does"),
+    (&["resume"], "onegraph has no key for resuming: use `onegraph train --resume RUN`"),
 ];
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Counts of classes, sizes and objects.
+//! Counts a data set's images by size, and its objects by class and per image.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ const PER_IMAGE: [usize; 9] = [0, 1, 2, 4, 8, 16, 32, 64, usize::MAX];
 /// Image sizes listed on the page.
 const SHOWN_SIZES: usize = 8;
 
-/// The contents of a data set.
+/// The counts of a data set.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    /// By class: name, and objects.
+    /// Name and number of objects of each class.
     classes: Vec<(String, usize)>,
-    /// Objects that are not crowds, per image.
+    /// Number of objects of each image, without crowds.
     per_image: Vec<usize>,
-    /// By size of image, width and height: images.
+    /// Number of images of each size (width, height).
     sizes: BTreeMap<(u32, u32), usize>,
     objects: Vec<Object>,
 }
@@ -55,7 +55,7 @@ impl Counts {
         self.classes.iter().filter(|(_, count)| *count > 0).count()
     }
 
-    /// The sections of classes and images.
+    /// The page's sections on classes and images, as HTML.
     pub(super) fn sections(&self) -> String {
         let mut classes = self.classes.clone();
         classes.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
@@ -88,7 +88,7 @@ impl Counts {
     }
 }
 
-/// How many values are up to each bound and above the previous one: low, high, count.
+/// Histogram of the values: low, high and count of each bin. A bin ends at its bound, inclusive.
 fn binned(
     bounds: &[usize],
     values: impl Iterator<Item = usize> + Clone,

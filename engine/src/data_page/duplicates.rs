@@ -8,12 +8,12 @@ use crate::error::EngineError;
 use crate::picture::escape;
 use crate::progress::counted;
 
-/// An image: the set, and its index in that set's store.
+/// An image: the index of its data set, and its index in that set's store.
 type Place = (usize, usize);
 
 /// Pairs of images with the same pixels, the first occurrence first.
 pub(super) fn find(sets: &[(&str, DataSet)]) -> Result<Vec<[Place; 2]>, EngineError> {
-    // Equal checksums are not sufficient: a large set has some by chance.
+    // Pixels are compared too: in a large set, different images may have equal checksums by chance.
     let mut seen: HashMap<(u32, [u32; 2]), Vec<Place>> = HashMap::new();
     let mut pairs = Vec::new();
     let [mut own, mut other] = [vec![], vec![]];
@@ -36,18 +36,19 @@ pub(super) fn find(sets: &[(&str, DataSet)]) -> Result<Vec<[Place; 2]>, EngineEr
     Ok(pairs)
 }
 
-/// The section of the pairs.
+/// The page's section on duplicates, as HTML.
 pub(super) fn section(pairs: &[[Place; 2]], sets: &[(&str, DataSet)]) -> String {
     let leaks = pairs.iter().filter(|[first, again]| first.0 != again.0).count();
     let leak = match leaks {
         0 => String::new(),
         _ => format!(
-            " {leaks} of them are in the validation data and in the training data, so scores are \
-             too good."
+            " {leaks} of these pairs are in both training and validation data, so scores are too \
+             high."
         ),
     };
     let count = counted(pairs.len(), "image");
-    let mut html = format!("<h2>Duplicates</h2>\n<p>Pixels of another: {count}.{leak}</p>\n");
+    let mut html =
+        format!("<h2>Duplicates</h2>\n<p>Copies of earlier images: {count}.{leak}</p>\n");
     let name = |&(set, image): &Place| {
         format!("{} ({})", escape(sets[set].1.store.file_name(image)), sets[set].0)
     };

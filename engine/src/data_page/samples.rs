@@ -1,4 +1,5 @@
-//! Images as the network gets them: pixels, boxes and masks from the step's own ops.
+//! Pictures of the network's inputs: pixels, boxes and masks, computed by the ops of a training
+//! step.
 
 use std::sync::Arc;
 
@@ -24,19 +25,19 @@ use crate::model::{detector, further_arrays, loss_layout};
 use crate::picture::escape;
 use crate::train::fill_rows;
 
-/// Images on the page, evenly spaced over all.
+/// Number of images on the page, evenly spaced over the data set.
 const IMAGES: usize = 24;
 const EPOCHS: u32 = 3;
-/// Long side of a picture.
+/// Long side of a picture, in pixels.
 const SIDE: u32 = 260;
-/// JPEG qualities of the pictures, tried until they fit.
+/// JPEG qualities, tried in this order until the pictures fit into `BYTES`.
 const QUALITIES: [u8; 3] = [75, 50, 25];
-/// Most bytes of all pictures on the page.
+/// Maximum total size of the pictures on the page.
 const BYTES: usize = 1_800_000;
-/// Side of the mask targets.
+/// Side of the mask targets, in pixels.
 const MASK_SIDE: usize = 112;
 
-/// The section of images, each in its first epochs.
+/// The page's section that shows images as the network gets them in the first epochs.
 pub(super) fn section(config: &Config, data: &DataSet) -> Result<String, EngineError> {
     let layout = loss_layout(&further_arrays(config), 1, data.slot_shape())?;
     let mut slot = Slot::plain(Arc::new(layout));
@@ -57,14 +58,14 @@ pub(super) fn section(config: &Config, data: &DataSet) -> Result<String, EngineE
     }
     let figures = encoded(&figures)?;
     Ok(format!(
-        "<h2>As the network gets them</h2>\n<p>{count} images in their first {EPOCHS} epochs: \
-         pixels, boxes and masks as the step's own operations make them, before they are \
-         normalised; below, file and sizes in the network, width by height.</p>\n\
+        "<h2>Network inputs</h2>\n<p>{count} images in the first {EPOCHS} epochs, with boxes and \
+         masks, as a training step computes them, before normalization. Captions: file, and sizes \
+         after resizing, width by height.</p>\n\
          <div class=\"pairs\">{figures}</div>\n"
     ))
 }
 
-/// Figures with embedded pictures, at the best quality that fits.
+/// HTML figures with embedded JPEGs, at the best quality for which all fit into `BYTES`.
 fn encoded(figures: &[(String, Vec<RgbImage>)]) -> Result<String, EngineError> {
     let mut html = String::new();
     for quality in QUALITIES {
@@ -84,7 +85,7 @@ fn encoded(figures: &[(String, Vec<RgbImage>)]) -> Result<String, EngineError> {
     Ok(html)
 }
 
-/// The image in a slot of one, and its objects, in pixels of the network.
+/// The image and the objects in a slot for one image, in network pixels.
 fn seen(
     config: &Config,
     slot: &Slot<PlainMemory>,
@@ -137,7 +138,7 @@ fn seen(
     Ok((Image { id: 0, height, width, rgb }, objects))
 }
 
-/// The mask of a box's target, in the image.
+/// Pastes a box's mask target into the image.
 fn pasted(target: &[f32], [x1, y1, x2, y2]: [f32; 4], [height, width]: [usize; 2]) -> Rle {
     let place = |at: usize, low: f32, high: f32| {
         let share = (at as f32 + 0.5 - low) / (high - low).max(1.0);
@@ -161,7 +162,7 @@ fn desc(role: Role, shape: &[usize]) -> TensorDesc {
     TensorDesc::new(role, shape)
 }
 
-/// An array of a slot of one image, as the input of an op.
+/// An array of a slot for one image, as an input tensor of an op.
 fn tensor(slot: &Slot<PlainMemory>, name: &str) -> HostTensor {
     let found = slot.arrays().find(|(array, _)| array.name == name);
     let Some((array, bytes)) = found else { panic!("a step's slot has {name}") };
@@ -180,7 +181,7 @@ fn tensor(slot: &Slot<PlainMemory>, name: &str) -> HostTensor {
     }
 }
 
-/// The output of an op on arrays that the loader filled for it.
+/// The first output of an op; panics on an error, as the loader filled the inputs for this op.
 fn output(op: &dyn Op, inputs: &[HostTensor]) -> HostTensor {
     match run(op, inputs) {
         Ok(mut outputs) => outputs.swap_remove(0),

@@ -1,5 +1,5 @@
-//! The classes of a run's data: common classes of several sets, `data.classes`, and
-//! `data.single_class`.
+//! The classes of a split's data: merges the classes of several sets, and applies `data.classes`
+//! and `data.single_class`.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -14,14 +14,15 @@ use crate::progress::{Progress, counted};
 
 /// Number of suggestions for a misspelled name.
 const NEAREST: usize = 3;
-/// Most rows of the table of classes.
+/// Maximum number of rows of the table of classes.
 const ROWS: usize = 30;
 
-/// The stores of a split under the classes that the config selects; prints what is omitted.
+/// Combines the stores of a split, with the classes that the config selects. Prints how many
+/// objects are left out.
 ///
 /// # Errors
-/// [`EngineError::Usage`] for a class that the training data lacks, or if the validation data has
-/// none of them.
+/// [`EngineError::Usage`] if a class in `data.classes` is missing from the training data, or if the
+/// validation data has none of them.
 pub(super) fn read_as_one(
     data: &Data,
     split: Split,
@@ -41,14 +42,14 @@ pub(super) fn read_as_one(
         let names: Vec<_> =
             nearest(name, &found).iter().map(|n| format!("`{}`", plain(n))).collect();
         return Err(EngineError::Usage(format!(
-            "data.classes: {stores} has no class `{}`{}; the nearest of its {} are {}",
+            "data.classes: {stores} has no class `{}`{}; the most similar of its {} classes are {}",
             plain(name),
-            if split == Split::Val { ", nor any other of the list" } else { "" },
+            if split == Split::Val { ", nor any other class in the list" } else { "" },
             found.len(),
             names.join(", ")
         )));
     }
-    // Held-out images belong to sets that were already described.
+    // The sets of held-out images were already described for training.
     let is_new = split == Split::Train || data.val_fraction == 0.0;
     if stores.stores().len() > 1 && is_new {
         progress.say(&table(&stores));
@@ -58,7 +59,7 @@ pub(super) fn read_as_one(
         let left_out = counted(contents.num_left_out, "object");
         let named: BTreeSet<&String> = data.classes.iter().collect();
         progress.say(&format!(
-            "{stores}: {} of {} classes (data.classes), {left_out} of others left out of {}",
+            "{stores}: {} of {} classes (data.classes), {left_out} of other classes left out of {}",
             found.iter().filter(|name| named.contains(name)).count(),
             found.len(),
             contents.num_left_out + contents.num_annotations
@@ -67,8 +68,8 @@ pub(super) fn read_as_one(
     Ok(stores)
 }
 
-/// The number of objects of each class in each set: first the classes missing from some set, which
-/// may be one class under two names.
+/// A table with the number of objects of each class in each set. Classes that are missing from some
+/// set come first: they may be the same class under two names.
 fn table(stores: &Stores) -> String {
     let (contents, by_set) = (stores.contents(), stores.objects_by_class());
     let counts = |label: u32| by_set.iter().map(move |of_set| of_set[label as usize]);

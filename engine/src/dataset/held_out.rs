@@ -1,18 +1,18 @@
-//! The images that `data.val_fraction` holds out of the training set for validation.
+//! Selects the images of the training set that are held out for validation (`data.val_fraction`).
 
 use crate::config::Data;
 use dali::mix;
 
 use super::Split;
 
-/// True if the image of this [`dali::store::Stores::stable_id`] belongs to the split: every image
-/// belongs to one, regardless of the other images.
+/// True if the image with this [`dali::store::Stores::stable_id`] belongs to the split. Each image
+/// is in exactly one split, independent of the other images.
 pub(super) fn is_in_split(data: &Data, split: Split, stable_id: u64) -> bool {
     let is_held_out = data.val_fraction > 0.0 && share(stable_id) < data.val_fraction;
     data.val_fraction == 0.0 || is_held_out == (split == Split::Val)
 }
 
-/// The hash of an id as a number between 0 and 1.
+/// Hash of an id, as a number from 0 to 1.
 fn share(id: u64) -> f64 {
     mix(id) as f64 / u64::MAX as f64
 }
@@ -35,7 +35,8 @@ mod tests {
         }
         let all = Data::default();
         assert!(is_in_split(&all, Split::Train, 7) && is_in_split(&all, Split::Val, 7));
-        // A changed split would score old runs on images that they were trained on.
+        // The split must never change: old runs would be scored on images that they were trained
+        // on.
         let data = Data { val_fraction: 0.2, ..Data::default() };
         let held_out: Vec<u64> = (1..30).filter(|id| is_in_split(&data, Split::Val, *id)).collect();
         assert_eq!(held_out, [3, 10, 18, 21]);

@@ -1,4 +1,4 @@
-//! The identity of a data set: a hash over everything that training and scores depend on.
+//! The identity of a data set: a hash of everything in it that affects training and scores.
 
 use dali::store::Segmentation;
 use sha2::{Digest, Sha256};
@@ -6,17 +6,17 @@ use sha2::{Digest, Sha256};
 use super::DataSet;
 use crate::classes::stored_classes;
 
-/// Identity of data: the identities of its sets, joined by `+`. A set's identity is the SHA-256
-/// over classes, images with the checksums of their pixels, and objects with their masks,
-/// regardless of where they are stored; then, if the set has keypoints, `:` and the SHA-256 over
-/// their names and values, and the areas used for scoring.
+/// The identities of the sets, joined by `+`. A set's identity is the SHA-256 of its classes,
+/// images (with the checksums of their pixels) and objects (with their masks), independent of
+/// paths. If the set has keypoints, `:` and the SHA-256 of keypoint names, keypoints and object
+/// areas follow.
 pub(crate) fn identity_of(data: &DataSet) -> String {
     let sets = 0..data.store.stores().len();
     sets.map(|set| identity_of_set(data, set)).collect::<Vec<_>>().join("+")
 }
 
-/// True if two identities may be of the same data: older programs wrote them without the
-/// parts after `:`, which are then not compared.
+/// True if two identities may belong to the same data. The part after `:` is compared only if both
+/// have it, since older versions did not write it.
 pub(crate) fn is_same_data(one: &str, other: &str) -> bool {
     let is_same = |(one, other): (&str, &str)| match (one.split_once(':'), other.split_once(':')) {
         (Some((hash, _)), None) => hash == other,

@@ -1,4 +1,4 @@
-//! Ground truth under `model.boxes.legacy_plus_one`: corners are pixel indices, as in
+//! Ground-truth boxes for `model.boxes.legacy_plus_one`: corners are inclusive pixel indices, as in
 //! maskrcnn-benchmark.
 
 use dali::DaliError;
@@ -7,9 +7,9 @@ use dali::store::{ImageRecord, ObjectView, Stores};
 
 use crate::rows::keep_objects;
 
-/// Corners (x1, y1, x2, y2) of a COCO box (x, y, width, height) as inclusive pixels, clipped to the
-/// image: `BoxList.convert("xyxy")` and `clip_to_image`. `None` for a box without extent, which
-/// training omits.
+/// Converts a COCO box (x, y, width, height) to inclusive pixel corners (x1, y1, x2, y2), clipped
+/// to the image, like `BoxList.convert("xyxy")` and `clip_to_image`. `None` for a box without area,
+/// which training ignores.
 pub fn inclusive_box(
     [x, y, width, height]: [f32; 4],
     image_height: u32,
@@ -23,8 +23,8 @@ pub fn inclusive_box(
     (clipped[3] > clipped[1] && clipped[2] > clipped[0]).then_some(clipped)
 }
 
-/// An image and its objects that have rows in a batch, in order: no crowds and, if boxes are
-/// `inclusive`, only those with an extent.
+/// An image, and its objects that have rows in a batch, in order: all except crowds and, if boxes
+/// are `inclusive`, boxes without area.
 pub(crate) fn objects_with_rows(
     store: &Stores,
     image: usize,
@@ -39,8 +39,8 @@ pub(crate) fn objects_with_rows(
     (record, objects)
 }
 
-/// Replaces the boxes of an image's rows by inclusive ones, and removes the rows of omitted
-/// objects.
+/// Converts the boxes in an image's rows to inclusive ones, and removes the rows of boxes without
+/// area.
 pub(crate) fn make_inclusive(
     store: &Stores,
     image: usize,
@@ -48,7 +48,7 @@ pub(crate) fn make_inclusive(
 ) -> Result<(), DaliError> {
     let record = store.image(image);
     let (height, width) = (record.height, record.width);
-    // The loader's rows are the objects that are not crowds, in the store's order.
+    // The loader fills one row per object that is not a crowd, in the store's order.
     let objects = record.objects.map(|i| store.object(i)).filter(|object| !object.crowd);
     let boxes: Vec<_> = objects.map(|o| inclusive_box(o.bbox_xywh, height, width)).collect();
     let left: Vec<usize> = (0..boxes.len()).filter(|&i| boxes[i].is_some()).collect();
@@ -63,7 +63,7 @@ pub(crate) fn make_inclusive(
 mod tests {
     use super::inclusive_box;
 
-    /// In an image of 10 x 20 (height x width).
+    /// The image is 10 x 20 (height x width).
     #[test]
     fn inclusive_corners_are_inside_image() {
         let inclusive = |bbox| inclusive_box(bbox, 10, 20);

@@ -1,5 +1,5 @@
-//! The keypoints of a data set: their order, which is also the model's, and the pairs that swap
-//! places in a flipped image.
+//! The keypoints of a data set: their order, which is also the model's, and the pairs that are
+//! swapped in flipped images.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use crate::progress::{Progress, counted};
 use crate::view::Views;
 
 impl DataSet {
-    /// Names of the keypoints of a model of this config that is trained on this data.
+    /// Keypoint names of a model that is trained on this data; empty if the model has no keypoints.
     pub(crate) fn keypoints_of_model(&self, config: &Config) -> Vec<String> {
         of_model(config, &self.store).map(|known| known.names.clone()).unwrap_or_default()
     }
 
-    /// The views of its images for training.
+    /// The views of the training images.
     pub(crate) fn views(&self, config: &Config) -> Views {
         let views = Views::new(config);
         let forbids =
@@ -26,11 +26,11 @@ impl DataSet {
         if forbids { views.unflipped() } else { views }
     }
 
-    /// Reorders the keypoints to the model's order, `names`, where `whose` is the model in
-    /// messages; no names: unchanged.
+    /// Reorders the keypoints to the model's order `names`; nothing changes if it is empty. `whose`
+    /// names the model in messages.
     ///
     /// # Errors
-    /// [`EngineError::Usage`] if the data has other keypoints.
+    /// [`EngineError::Usage`] if the data has different keypoints.
     pub fn take_keypoints(
         &mut self,
         names: &[String],
@@ -47,20 +47,20 @@ impl DataSet {
         };
         if store.order_keypoints(names) {
             progress.say(&format!(
-                "note: {store} has the keypoints of {whose} in another order: matched by name"
+                "note: {store} has the keypoints of {whose} in a different order: matched by name"
             ));
             return Ok(());
         }
         Err(EngineError::Usage(plain(&format!(
-            "the keypoints of {store} are {}, those of {whose} {}: give data that names the same \
-             keypoints",
+            "the keypoints of {store} are {}, but the keypoints of {whose} are {}: use data with \
+             the same keypoint names",
             own.join(", "),
             names.join(", ")
         ))))
     }
 
     /// For each keypoint, in the order of the data's file, its index in the model's order; `None`
-    /// if the orders are the same.
+    /// if the orders are equal.
     pub(crate) fn keypoints_of_file(&self) -> Option<Vec<usize>> {
         let known = self.store.contents().keypoints.as_ref()?;
         let file = self.store.stores().find_map(|store| store.header().keypoints.as_ref())?;
@@ -68,20 +68,20 @@ impl DataSet {
     }
 }
 
-/// The keypoints of a store, if the model has some.
+/// The keypoints of a store; `None` if the model has no keypoints.
 pub(super) fn of_model<'a>(config: &Config, store: &'a Stores) -> Option<&'a Keypoints> {
     store.contents().keypoints.as_ref().filter(|_| config.model.kind.has_keypoints())
 }
 
-/// True if images are not flipped, since neither names nor the config determine which keypoints
-/// swap places. A single keypoint is on the axis.
+/// True if images must not be flipped, since neither the names nor the config determine which
+/// keypoints are swapped. A single keypoint is assumed to be on the axis of symmetry.
 fn forbid_flips(config: &Config, known: &Keypoints) -> bool {
     let count = known.names.len();
     let is_given = config.model.keypoint_head.flip_pairs.is_some();
     count > 1 && !is_given && known.flipped().into_iter().eq(0..count)
 }
 
-/// Messages about the keypoints that swap places in flipped training images.
+/// Messages about the keypoints that are swapped in flipped training images.
 ///
 /// # Errors
 /// [`EngineError::Usage`] for pairs of unknown keypoints.
@@ -97,7 +97,7 @@ pub(super) fn flips(config: &Config, known: &Keypoints) -> Result<Vec<String>, E
     }
     if forbid_flips(config, known) {
         return Ok(vec![format!(
-            "warning: no pair of left and right is among the keypoints {names}, so images are not \
+            "warning: the keypoints {names} contain no pair of left and right, so images are not \
              flipped; give the pairs as {KEY} ([] if all are on the axis of symmetry), or set \
              input.flip_probability and input.augment.vertical_flip to 0"
         )]);
@@ -108,8 +108,8 @@ pub(super) fn flips(config: &Config, known: &Keypoints) -> Result<Vec<String>, E
     let alone = plain(&known.one_sided(&partners).join(", "));
     if pairs.is_none() && !alone.is_empty() {
         sentences.push(format!(
-            "warning: keypoints without one of the other side keep their names in flipped images: \
-             {alone}; give all pairs as {KEY} if that is wrong"
+            "warning: keypoints without a counterpart on the other side are not swapped in flipped \
+             images: {alone}; if that is wrong, give all pairs as {KEY}"
         ));
     }
     Ok(sentences)
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn flip_requires_keypoint_pairs() {
-        const NONE: &str = "warning: no pair of left and right is among the keypoints 1, 2, so";
+        const NONE: &str = "warning: the keypoints 1, 2 contain no pair of left and right, so";
         let pairs = |list: &str| format!("model.keypoint_head.flip_pairs={list}");
         let default = || "train.seed=1".to_string();
         for (names, set, told) in [
@@ -132,7 +132,7 @@ mod tests {
             ("head tail", pairs("[]"), "swap 0 pairs of 2"),
             ("1 2", pairs("[['1', '3']]"), "flip_pairs names `3`, which is not a keypoint; the"),
             ("tip", default(), "swap 0 pairs of 1 keypoint"),
-            ("l r left_ear", default(), "keep their names in flipped images: left_ear; give"),
+            ("l r left_ear", default(), "not swapped in flipped images: left_ear; if"),
         ] {
             let config = Config::load("micro", &[set]).expect("a config");
             let names = names.split(' ').map(String::from).collect();

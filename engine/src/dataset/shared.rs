@@ -1,4 +1,4 @@
-//! Images that occur in several sets, by size, length and checksum of their stored pixels.
+//! Finds images that occur in several sets, by size, encoded length and checksum of their pixels.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,7 +8,8 @@ use dali::store::Stores;
 use super::{DataSet, Split};
 use crate::progress::counted;
 
-/// Equal for copies of an image; hardly ever equal for different images.
+/// Height and width, encoded length, and checksum: equal for copies of an image, almost never for
+/// different images.
 type Stamp = ([u32; 2], u64, u32);
 
 fn stamp(store: &Stores, image: usize) -> Stamp {
@@ -17,8 +18,8 @@ fn stamp(store: &Stores, image: usize) -> Stamp {
 }
 
 impl DataSet {
-    /// Number of its images at these positions that `other` also uses. Parts of the same stores
-    /// have no image in common, though it may be stored twice.
+    /// Number of this set's images at these positions that `other` also uses. If both sets use the
+    /// same stores, images are compared by index, so that copies within a store are not counted.
     pub(crate) fn count_shared(&self, positions: &[usize], other: &DataSet) -> usize {
         let paths = |data: &DataSet| -> Vec<_> {
             data.store.stores().map(|store| store.path().canonicalize().ok()).collect()
@@ -32,7 +33,7 @@ impl DataSet {
     }
 }
 
-/// A warning about images that occur in several of the joined sets.
+/// A warning about images that occur in more than one of a split's sets.
 pub(super) fn repeated(
     data: &Data,
     split: Split,
@@ -41,7 +42,7 @@ pub(super) fn repeated(
     let key = match split {
         _ if store.stores().len() == 1 => return None,
         Split::Train => "data.train",
-        // Validation reads the same sets as training.
+        // Validation uses the sets of training, for which the warning was already printed.
         Split::Val if data.val_fraction > 0.0 => return None,
         Split::Val => "data.val",
     };

@@ -1,4 +1,4 @@
-//! Network sizes that are sampled for each epoch, and padded shapes that hold them.
+//! Sizes of images in the network that are sampled for each epoch, and padded shapes for them.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use dali::store::Stores;
 
 use crate::view::Views;
 
-/// Number of epochs whose sizes determine the shapes.
+/// Number of epochs whose sampled sizes determine the shapes.
 const EPOCHS: u64 = 8;
 
-/// The shapes for the images in use, and their sizes in each epoch. An image is landscape or
-/// portrait like its source, or all are of one kind if the largest shape is a square, so that every
-/// epoch has the same number of batches.
+/// The padded shapes for the images in use, and the images' sizes in each epoch. An image counts as
+/// landscape or portrait according to its source file, or always as landscape if the largest shape
+/// is a square, so that every epoch has the same number of batches.
 pub(super) fn drawn(
     input: &Input,
     store: &Stores,

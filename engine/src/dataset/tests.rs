@@ -1,4 +1,4 @@
-//! The identity of data, and warnings about the images in use.
+//! Identity of data, and warnings about the images in use.
 
 use std::fs;
 use std::ops::Range;
@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::evaluate::EvaluationSet;
 
-/// The config `micro` with changes, and a split of the set that it generates in the folder.
+/// Loads the config `micro` with overrides, and opens a split of its synthetic data, which is
+/// generated in a temporary folder.
 pub(crate) fn micro(split: Split, set: &[&str]) -> (tempfile::TempDir, Config, DataSet) {
     let folder = tempfile::tempdir().expect("a folder");
     let dir = format!("data.synthetic.dir={}", folder.path().display());
@@ -19,7 +20,7 @@ pub(crate) fn micro(split: Split, set: &[&str]) -> (tempfile::TempDir, Config, D
     (folder, config, data)
 }
 
-/// Four synthetic images with keypoints, in stores with edited annotations.
+/// Makes stores of four synthetic images with keypoints, with edited annotations.
 struct Drawn(tempfile::TempDir);
 
 impl Drawn {
@@ -99,7 +100,7 @@ fn used(store: &Store, split: Split, set: &[&str]) -> Result<(Vec<u64>, String),
 #[test]
 fn used_images_follow_object_filter_and_limits() {
     let drawn = Drawn::new();
-    // Image 2 has no object. Image 4 has only crowds: background, as in torchvision.
+    // Image 2 has no object. Image 4 has only crowds, and is used as background, as in torchvision.
     let edit = |c: &mut Value| {
         let objects = c["annotations"].as_array_mut().expect("objects");
         objects.retain(|object| object["image_id"] != 2);
@@ -134,7 +135,7 @@ fn used_images_follow_object_filter_and_limits() {
     }
 }
 
-/// A head fills its rows by these objects: an omitted object must not shift the others.
+/// Heads fill their rows from this list of objects, which must therefore match the rows of boxes.
 #[test]
 fn object_rows_match_box_rows() {
     let store = Drawn::new().store("rows", |c| {

@@ -1,13 +1,13 @@
-//! Keypoints of a picture: a disc each, and the limbs of a person.
+//! Draws keypoints as discs, and a person's limbs as lines.
 
 use image::{Rgb, RgbImage};
 
 use super::put;
 
-/// Radius of a disc, in pixels, with the dark rim around it.
+/// Radius of a disc in pixels, including its dark rim.
 const RADIUS: i32 = 4;
 const RIM: i32 = 1;
-/// Keypoints of a person in COCO, and the pairs of them that are limbs.
+/// Number of keypoints of a person in COCO; below, the pairs of keypoints that a limb joins.
 const PERSON: usize = 17;
 const LIMBS: [[usize; 2]; 19] = [
     [15, 13],
@@ -31,7 +31,7 @@ const LIMBS: [[usize; 2]; 19] = [
     [4, 6],
 ];
 
-/// Draws an object's keypoints, `None` for a missing one, at these pixels of the canvas.
+/// Draws an object's keypoints. `points` are pixels of the canvas; `None` is a missing keypoint.
 pub(super) fn draw(canvas: &mut RgbImage, points: &[Option<[i32; 2]>], colour: Rgb<u8>) {
     let limbs = if points.len() == PERSON { &LIMBS[..] } else { &[] };
     for limb in limbs {
@@ -67,7 +67,7 @@ mod tests {
 
     use super::{PERSON, draw};
 
-    /// Left shoulder and elbow are a limb of a person; of five keypoints no two are.
+    /// Lines are drawn only for objects with 17 keypoints, such as from left shoulder to elbow.
     #[test]
     fn skeleton_lines_join_keypoints() {
         let drawn = |count: usize| {

@@ -10,17 +10,18 @@ use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use crate::error::EngineError;
 use crate::evaluate::{Found, Image, ImageDetections, MAX_DRAWN};
 
-/// Small images are enlarged to this long side, to be legible.
+/// Small images are enlarged by an integer factor up to this long side, so that tags are legible.
 const LEGIBLE_SIDE: usize = 640;
 /// Space between the pictures of a sheet, in pixels.
 const GAP: u32 = 8;
-/// Width of a box's line, in pixels, and of the dark lines along both of its sides.
+/// Width in pixels of a box's coloured line, and below of the dark lines on both sides of it.
 const LINE: i32 = 3;
 const RIM: i32 = 1;
 /// Opacity of the object's colour inside its mask.
 const TINT: f32 = 0.45;
 
-/// Draws the detections that score at least `min_score` onto the image, the highest-scoring on top.
+/// Draws the detections whose score is at least `min_score` onto the image, those with the highest
+/// scores on top.
 pub fn picture(
     image: &Image,
     detections: &ImageDetections,
@@ -31,7 +32,7 @@ pub fn picture(
     tagged_picture(image, detections, class_names, (min_score, Tags::Scores), scale)
 }
 
-/// Like [`picture`], enlarged or reduced to a long side of `side` pixels before anything is drawn.
+/// Like [`picture`], but first scales the image to a long side of `side` pixels.
 pub fn picture_at(
     image: &Image,
     detections: &ImageDetections,
@@ -43,7 +44,8 @@ pub fn picture_at(
     tagged_picture(image, detections, class_names, (min_score, Tags::Scores), scale)
 }
 
-/// Draws annotated objects, tagged with their classes, onto the image, at the scale of [`picture`].
+/// Draws annotated objects, tagged with their classes, onto the image, which is scaled as in
+/// [`picture`].
 pub fn picture_of_truth(
     image: &Image,
     objects: &ImageDetections,
@@ -53,8 +55,8 @@ pub fn picture_of_truth(
     tagged_picture(image, objects, class_names, (0.0, Tags::Names), scale)
 }
 
-/// Draws annotated objects, tagged with their classes, onto the image, enlarged or reduced to a
-/// long side of `side` pixels.
+/// Draws annotated objects, tagged with their classes, onto the image, after scaling it to a long
+/// side of `side` pixels.
 pub fn picture_of_truth_at(
     image: &Image,
     objects: &ImageDetections,
@@ -65,7 +67,7 @@ pub fn picture_of_truth_at(
     tagged_picture(image, objects, class_names, (0.0, Tags::Names), scale)
 }
 
-/// Integer enlargement factor of a small image, to be legible.
+/// Integer factor by which a small image is enlarged, so that tags are legible.
 fn legible_scale(image: &Image) -> f32 {
     (LEGIBLE_SIDE / image.height.max(image.width).max(1)).clamp(1, 8) as f32
 }
@@ -136,7 +138,8 @@ fn tagged_picture(
         draw_box(&mut canvas, object.bbox.map(|v| (v * scale) as i32), colour(*i));
     }
     for (i, object) in shown.iter().rev() {
-        // Annotated keypoints may lack a label; all detected ones are present.
+        // Annotated keypoints may be unlabelled (0 in `point[2]`); detected keypoints are always
+        // drawn.
         let is_there = |point: &[f32; 3]| matches!(tags, Tags::Scores) || point[2] > 0.0;
         let place = |p: &[f32; 3]| is_there(p).then(|| [p[0], p[1]].map(|v| (v * scale) as i32));
         let points: Vec<_> = object.keypoints.iter().flatten().map(place).collect();
@@ -160,7 +163,7 @@ fn tagged_picture(
     canvas
 }
 
-/// Scalar predictions of custom heads, as a tag shows them.
+/// Scalar predictions of custom heads, formatted for a tag.
 fn numbers(object: &Found) -> String {
     let single = object.further.iter().filter(|(_, values)| values.len() == 1);
     single.map(|(name, values)| format!(" {name} {:.2}", values[0])).collect()
@@ -182,7 +185,8 @@ pub fn sheet(pictures: &[RgbImage], columns: usize) -> RgbImage {
     canvas
 }
 
-/// A colour per object, far from its neighbours': hues at golden ratio steps.
+/// Colour of object `i`: hues advance by the golden ratio, so successive objects have distinct
+/// colours.
 fn colour(i: usize) -> Rgb<u8> {
     let hue = (i as f32 * 0.618_034 + 0.03).fract() * 6.0;
     let ramp = |shift: f32| {
@@ -219,7 +223,7 @@ fn draw_mask(canvas: &mut RgbImage, object: &Found, colour: Rgb<u8>) {
     }
 }
 
-/// A coloured outline between two dark ones, visible on any background.
+/// Draws a coloured outline between two dark outlines, visible on any background.
 fn draw_box(canvas: &mut RgbImage, [x1, y1, x2, y2]: [i32; 4], colour: Rgb<u8>) {
     let dark = Rgb([0; 3]);
     let rings = (-RIM..0).chain(LINE..LINE + RIM).map(|t| (t, dark));
@@ -282,7 +286,7 @@ mod tests {
         assert_eq!(*hidden.get_pixel(240, 280), Rgb([100; 3]), "below the threshold");
     }
 
-    /// The first 500 are drawn, and the rest are counted.
+    /// The first 500 objects are drawn, and a note states the total number.
     #[test]
     fn picture_with_many_objects_draws_a_part_and_reports_it() {
         let at = |i: usize| {

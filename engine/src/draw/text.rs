@@ -7,10 +7,11 @@ use super::put;
 
 const GLYPH: i32 = 8;
 const MARGIN: i32 = 2;
-/// Long side of the canvas per enlargement step of the font.
+/// The font is enlarged by 1 for each of this many pixels of the canvas's long side.
 const SIDE_PER_SIZE: i32 = 240;
 
-/// Draws `text` on a `colour` background, with its lower left corner at (x, y) if there is room.
+/// Draws `text` on a `colour` background, with its lower left corner at (x, y), moved if necessary
+/// to stay inside the canvas.
 pub(super) fn draw_tag(canvas: &mut RgbImage, text: &str, x: i32, y: i32, colour: Rgb<u8>) {
     let size = (canvas.width().max(canvas.height()) as i32 / SIDE_PER_SIZE).clamp(1, 4);
     let glyphs = glyphs(text);
@@ -32,8 +33,8 @@ pub(super) fn draw_tag(canvas: &mut RgbImage, text: &str, x: i32, y: i32, colour
     }
 }
 
-/// The bitmaps of a text: ASCII, Latin-1 and Greek; one question mark for each run of other
-/// characters.
+/// The bitmaps of a text. Each run of characters other than ASCII, Latin-1 and Greek becomes one
+/// question mark.
 fn glyphs(text: &str) -> Vec<[u8; 8]> {
     let unknown = BASIC_FONTS.get('?').unwrap_or([0x7E; 8]);
     let known = |c| BASIC_FONTS.get(c).or(LATIN_FONTS.get(c)).or(GREEK_FONTS.get(c));

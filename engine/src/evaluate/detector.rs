@@ -1,4 +1,4 @@
-//! The detector: a planned detection pass per padded shape, fed with images.
+//! Runs the detection pass on images, with one planned program per padded shape.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,23 +19,22 @@ use crate::error::EngineError;
 use crate::model::{ModelSpec, Part, SlotShape, detection_layout, detection_program};
 use crate::runtime::{Backend, Executor, Inputs, ModelState, Slot, copy_inputs, output_bytes};
 
-/// Seconds spent in each stage of one run.
+/// Seconds spent in each stage of running one batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Stages {
-    /// Writing images and sizes into the slot that the program, or the copy to a device, reads
-    /// from.
+    /// Writing images and sizes into the slot: the program reads it, on a device after a copy.
     pub fill: f64,
-    /// The program, from its start until the host sees its end: resizing, network, boxes, mask
-    /// probabilities. On a device it starts with the copy of the inputs.
+    /// Running the program until the host knows that it has completed: resizing, network, boxes,
+    /// mask probabilities. On a device this includes the copy of the inputs.
     pub program: f64,
     /// Reading the results back to the host.
     pub read: f64,
-    /// Boxes scaled to the images' sizes; masks pasted, thresholded and run-length encoded.
+    /// Scaling boxes to the images' sizes; pasting, thresholding and run-length encoding masks.
     pub paste: f64,
 }
 
-/// The model's outputs for a batch, as read from the device: boxes at network size, and for each
-/// the probabilities of its mask, 28x28 in most models.
+/// The model's outputs for a batch, as read from the device: boxes in network pixels, and for each
+/// box the mask probabilities, 28x28 in most models.
 #[derive(Debug)]
 pub(super) struct RawDetections {
     outputs: Outputs,
@@ -43,7 +42,7 @@ pub(super) struct RawDetections {
 }
 
 impl RawDetections {
-    /// The objects of each image: boxes at its size, and run-length encoded masks.
+    /// The objects of each image: boxes in image pixels, and run-length encoded masks.
     pub(super) fn objects(&self, config: &Config) -> Vec<ImageDetections> {
         self.outputs.split(config, &self.sources)
     }
@@ -61,7 +60,7 @@ pub struct Detector {
     interrupted: Arc<AtomicBool>,
 }
 
-/// The program of a padded shape, and the slot that feeds it.
+/// The program of a padded shape, and its input slot.
 #[derive(Debug)]
 struct Planned {
     executor: Executor,
@@ -69,14 +68,13 @@ struct Planned {
 }
 
 impl Detector {
-    /// A detector for batches of images with these padded shapes, sized for about that many bytes
-    /// of source pixels each: larger images trigger a new plan. On the CPU a program is planned on
-    /// first use; on a device all are planned here, so running out of memory happens before
-    /// training.
+    /// A detector for batches of `batch_size` images with these padded shapes. An image may have
+    /// `pixels` bytes of source pixels; a larger image triggers a new plan. On a device all
+    /// programs are planned here, so that a lack of memory is detected before training; on the CPU
+    /// only the first is, the others on first use.
     ///
     /// # Errors
-    /// A config that describes no valid program, the state of another model, or a device that
-    /// fails: all detected here.
+    /// A config that describes no valid program, the state of a different model, or a device error.
     pub fn new(
         config: &Config,
         shapes: &[PaddedShape],
@@ -109,7 +107,7 @@ impl Detector {
         self.interrupted = flag;
     }
 
-    /// [`EngineError::Interrupted`] if the flag of [`Self::interrupt_by`] is set.
+    /// Returns [`EngineError::Interrupted`] if the flag given to [`Self::interrupt_by`] is set.
     pub(super) fn check_interrupt(&self) -> Result<(), EngineError> {
         if self.interrupted.load(Ordering::Relaxed) {
             return Err(EngineError::Interrupted);
@@ -122,7 +120,7 @@ impl Detector {
         self.batch_size
     }
 
-    /// Detects on up to `batch_size` images that fit padded shape `shape`.
+    /// Detects objects in up to `batch_size` images that fit padded shape `shape`.
     ///
     /// # Errors
     /// A config that describes no valid program; [`EngineError::Interrupted`].
@@ -135,8 +133,8 @@ impl Detector {
         Ok(self.run_timed(shape, images, state)?.0)
     }
 
-    /// Like [`Self::run`], with the time of each stage. Planning is not included: it happens before
-    /// the first run of a shape, and again for larger source images.
+    /// Like [`Self::run`], but also returns the time of each stage. The times exclude planning,
+    /// which happens before the first run of a shape and again for larger source images.
     ///
     /// # Errors
     /// As for [`Self::run`].
@@ -153,8 +151,8 @@ impl Detector {
         Ok((found, stages))
     }
 
-    /// Runs the model on a batch, without pasting its masks. A device keeps a copy of the inputs in
-    /// the memory `keep`, of at least [`Self::buffer_bytes`] bytes.
+    /// Runs the model on a batch, without pasting masks. On a device, a copy of the inputs stays in
+    /// the memory `keep`, which has at least [`Self::buffer_bytes`] bytes.
     ///
     /// # Errors
     /// As for [`Self::run`].
@@ -187,7 +185,7 @@ impl Detector {
         Ok((raw, Stages { fill, program, read: lap(), paste: 0.0 }))
     }
 
-    /// Like [`Self::run_raw`] on a batch whose inputs were kept on the device.
+    /// Like [`Self::run_raw`], for a batch whose inputs were kept on the device at `kept`.
     ///
     /// # Errors
     /// As for [`Self::run`].
@@ -206,7 +204,8 @@ impl Detector {
         Ok(RawDetections { outputs: Outputs::read(&self.config, executor)?, sources })
     }
 
-    /// Runs each program of a device once on zero images; the CPU has nothing to load.
+    /// Runs each program of a device once on an empty batch, so that its code is loaded; does
+    /// nothing on the CPU.
     ///
     /// # Errors
     /// Device errors.
@@ -225,20 +224,20 @@ impl Detector {
         &self.config
     }
 
-    /// Bytes of the memory that a batch's inputs are copied from, padding included.
+    /// Bytes of a shape's input slot, including padding between arrays.
     pub(super) fn buffer_bytes(&self, shape: usize) -> usize {
         let slot = self.planned[shape].as_ref().map(|planned| &planned.slot);
         slot.map_or(0, |slot| slot.memory().as_ref().len())
     }
 
-    /// Bytes of a batch's inputs.
+    /// Bytes of a batch's inputs, without padding between arrays.
     pub fn input_bytes(&self, shape: usize) -> usize {
         let slot = self.planned[shape].as_ref().map(|planned| &planned.slot);
         slot.map_or(0, |slot| slot.arrays().map(|(_, bytes)| bytes.len()).sum())
     }
 
-    /// The reason why nothing was found on an image, if the model computes non-finite values: it
-    /// runs once more on the host, in f32, which takes several times as long.
+    /// A warning if nothing was found in an image because the model computes non-finite values. To
+    /// find them, runs the model again on the CPU in f32, which takes several times as long.
     ///
     /// # Errors
     /// As for [`Self::run`].
@@ -262,8 +261,8 @@ impl Detector {
         rayon::scope(|_| executor.run_watched(&mut state, &mut read));
         Ok(read.0.found().map(|first| {
             format!(
-                "warning: nothing was found, as the model computes values that are not finite: \
-                 `{}`, {} of {} values, the first {}; its weights are of no use",
+                "warning: nothing was found, because the model computes values that are not \
+                 finite: `{}`, {} of {} values, the first is {}; its weights are unusable",
                 first.tensor, first.count, first.len, first.value
             )
         }))
@@ -289,7 +288,7 @@ impl Detector {
         let spec = self.spec(shape, self.batch_size, pixels, target);
         let program = detection_program(&spec)?.program;
         let layout = Arc::new(detection_layout(spec.images, spec.slot)?);
-        // Frees the memory of the smaller one first.
+        // Frees the memory of the previous, smaller plan first.
         self.planned[shape] = None;
         let executor = Executor::new(program, &layout, &self.backend, state)?;
         let slot = self.backend.slot(&layout)?;
@@ -298,23 +297,23 @@ impl Detector {
     }
 }
 
-/// Memory that the detection passes of a data set take in addition to the state.
+/// Memory that the detection passes on a data set need in addition to the state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DetectionMemory {
-    /// The arena of the largest: they run one at a time.
+    /// Size of the largest arena: the programs share it, as only one runs at a time.
     pub arena_bytes: usize,
-    /// Input buffers of all padded shapes, and on the CPU their outputs.
+    /// Input buffers of all padded shapes, on the CPU also output buffers.
     pub input_bytes: usize,
 }
 
 impl DetectionMemory {
-    /// Adds the memory of other detection passes of an evaluation.
+    /// Adds the memory of additional passes of the evaluation.
     pub(crate) fn add(&mut self, other: Self) {
         self.arena_bytes = self.arena_bytes.max(other.arena_bytes);
         self.input_bytes += other.input_bytes;
     }
 
-    /// Plans what [`Detector::new`] would plan for these arguments; allocates nothing.
+    /// Computes the memory of a [`Detector`] with these arguments, without allocating it.
     ///
     /// # Errors
     /// A config that describes no valid program.
@@ -341,7 +340,8 @@ impl DetectionMemory {
     }
 }
 
-/// The detection pass on `images` images of a padded shape, each of `pixels` bytes.
+/// Specification of the detection pass on `images` images of a padded shape, each with up to
+/// `pixels` bytes of source pixels.
 fn spec(
     config: &Config,
     padded: PaddedShape,
@@ -366,7 +366,8 @@ fn room(pixels: usize, padded: &PaddedShape) -> usize {
     pixels.max(3 * padded.area())
 }
 
-/// Observes the inputs of nodes: an output that nothing reads has no values.
+/// Finds the first non-finite value in the inputs of nodes. Outputs are ignored, since an output
+/// that nothing reads is not written.
 #[derive(Debug, Default)]
 struct Read(FirstNonFinite);
 
@@ -380,7 +381,7 @@ impl Look for Read {
     }
 }
 
-/// Fills the slot in place.
+/// Writes images, views and network sizes into the slot.
 fn fill(
     slot: &mut Slot,
     config: &Config,

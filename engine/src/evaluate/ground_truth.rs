@@ -1,4 +1,4 @@
-//! The ground truth of a data set, for scoring, from its store.
+//! Reads the ground truth for scoring from a data set's store.
 
 use dali::store::{Category, ObjectView, Segmentation};
 use score::{GroundTruth, GtAnnotation, GtCategory, GtImage, GtMask, Rle};
@@ -37,8 +37,8 @@ pub(super) fn of_images(data: &DataSet, images: &[usize]) -> Result<GroundTruth,
     Ok(GroundTruth::from_parts(gt_images, annotations, categories)?)
 }
 
-/// The annotated objects of one image, for a picture; crowds are omitted, and masks of objects
-/// beyond those that are drawn.
+/// The annotated objects of one image, for a picture, without crowds. Objects that are not drawn
+/// have no masks.
 pub(super) fn objects(data: &DataSet, image: usize) -> Result<ImageDetections, EngineError> {
     let record = data.store.image(data.images[image]);
     let (height, width) = (record.height, record.width);

@@ -9,7 +9,7 @@ use crate::error::EngineError;
 /// An image for detection.
 #[derive(Debug, Clone)]
 pub struct Image {
-    /// Id in the results.
+    /// Image id written to the results.
     pub id: u64,
     /// Rows.
     pub height: usize,
@@ -20,10 +20,10 @@ pub struct Image {
 }
 
 impl Image {
-    /// An image from its pixels, row by row.
+    /// An image from RGB bytes, row by row.
     ///
     /// # Errors
-    /// [`EngineError::Usage`] if there are none, or not `height * width * 3`.
+    /// [`EngineError::Usage`] if `rgb` is empty, or its length is not `height * width * 3`.
     pub fn from_rgb(
         id: u64,
         height: usize,
@@ -40,9 +40,9 @@ impl Image {
         Ok(Self { id, height, width, rgb })
     }
 
-    /// Reads a JPEG or PNG of at most `max_pixels`, and applies its EXIF orientation if requested.
-    /// Also returns a remark on its conversion to 8 bits for the user, to be printed after the file
-    /// name.
+    /// Reads a JPEG or PNG of at most `max_pixels` pixels, and applies its EXIF orientation if
+    /// requested. If the pixels were converted to 8 bits, also returns a remark about it, to be
+    /// printed after the file name.
     ///
     /// # Errors
     /// [`EngineError::Io`] or [`EngineError::Image`] names the file.
@@ -57,10 +57,10 @@ impl Image {
             .map_err(|fault| EngineError::Image { path: path.to_path_buf(), fault })
     }
 
-    /// Like [`Self::read`], from a file's bytes.
+    /// Like [`Self::read`], but from the bytes of a file.
     ///
     /// # Errors
-    /// The reason why it is not such an image, to be printed after the file name.
+    /// The reason why the bytes were rejected, to be printed after the file name.
     pub fn decode(
         bytes: &[u8],
         id: u64,

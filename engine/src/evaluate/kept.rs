@@ -1,5 +1,5 @@
-//! Images of an evaluation that stay on the device: decoded and copied once, not in each
-//! evaluation.
+//! Keeps the images of an evaluation on the device, so that later evaluations neither decode nor
+//! copy them again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use graph::GraphError;
 use crate::error::EngineError;
 use crate::runtime::Backend;
 
-/// The inputs of batches, as their programs read them, in device memory. On the CPU nothing is
-/// kept.
+/// Input slots of batches, kept in device memory. On the CPU nothing is kept.
 #[derive(Debug)]
 pub(super) struct KeptInputs {
     device: Option<Arc<dyn Device>>,
-    /// By the batch's images, as positions in the data set.
+    /// Memory of each batch. The key lists the batch's images, by position in the data set.
     batches: HashMap<Vec<usize>, DevicePtr>,
     bytes: usize,
-    /// Most bytes to keep; known at the first batch, when all programs have their memory.
+    /// Maximum number of bytes to keep; set at the first batch, when all programs have allocated
+    /// their memory.
     most: Option<usize>,
 }
 
@@ -28,7 +28,7 @@ impl KeptInputs {
         Self { device: None, batches: HashMap::new(), bytes: 0, most: None }
     }
 
-    /// Keeps batches that run from now on.
+    /// Keeps the inputs of batches from now on, if the backend is a device.
     pub(super) fn on(backend: &Backend) -> Self {
         let device = match backend {
             Backend::Device(device) => Some(device.clone()),
@@ -37,13 +37,14 @@ impl KeptInputs {
         Self { device, batches: HashMap::new(), bytes: 0, most: None }
     }
 
-    /// Where the inputs of a batch are, if they were kept.
+    /// Address of a batch's inputs, if they were kept.
     pub(super) fn of(&self, batch: &[usize]) -> Option<DevicePtr> {
         self.batches.get(batch).copied()
     }
 
-    /// Memory for `bytes` bytes of the inputs of a batch, for [`Self::keep`] or [`Self::give_up`];
-    /// `None` if no more are to be kept. Half of the initially free memory is left for other uses.
+    /// Allocates `bytes` bytes for a batch's inputs; pass the address to [`Self::keep`] or
+    /// [`Self::give_up`]. Returns `None` if the inputs should not be kept: half of the initially
+    /// free memory is left for other uses.
     ///
     /// # Errors
     /// Device errors.
@@ -68,7 +69,8 @@ impl KeptInputs {
     /// Frees memory that was not filled.
     pub(super) fn give_up(&self, memory: DevicePtr) {
         if let Some(device) = &self.device {
-            // The error that prevented filling it is reported instead.
+            // An error of `free` is ignored: the caller reports the error that prevented filling
+            // the memory.
             let _ = device.free(memory);
         }
     }
@@ -83,7 +85,7 @@ impl Drop for KeptInputs {
     fn drop(&mut self) {
         let Some(device) = &self.device else { return };
         for memory in self.batches.values() {
-            // The device may be gone, and an error cannot be reported here.
+            // Errors are ignored: the device may have failed, and `drop` cannot report them.
             let _ = device.free(*memory);
         }
     }

@@ -1,4 +1,5 @@
-//! Evaluation: detections on a data set, masks pasted at image size, and COCO metrics.
+//! Evaluation: detects objects in a data set, pastes masks at image size, and computes COCO
+//! metrics.
 
 mod detector;
 mod ground_truth;
@@ -40,30 +41,31 @@ pub use split::Gathered;
 pub(crate) use trained::config_next_to;
 pub use trained::{TrainedCheckpoint, TrainedModel};
 
-/// Batches that the model may be ahead of the thread that pastes their masks.
+/// Number of batches by which the model may be ahead of the thread that pastes masks.
 const AHEAD: usize = 4;
 
-/// Maximum number of objects drawn on a picture, which states if there are more.
+/// Maximum number of objects drawn on a picture; a note on the picture states if there are more.
 pub(crate) const MAX_DRAWN: usize = 500;
 
-/// Batches that are decoded ahead of the model.
+/// Number of batches decoded ahead of the model.
 const DECODED_AHEAD: usize = 1;
 
 /// Scores of a model on a data set.
 #[derive(Debug, Clone)]
 pub struct Evaluation {
-    /// The summary of each kind of score that the model has.
+    /// Summary of each kind of score (boxes, masks, keypoints) that applies to the model.
     pub scores: BTreeMap<IouType, Summary>,
     /// All detections, as COCO results.
     pub detections: Vec<Detection>,
-    /// The model's additional scores, by name.
+    /// Additional scores of the model's heads, by name.
     pub numbers: Vec<(String, f64)>,
-    /// For each keypoint of the data's file its index in a detection, if the orders differ.
+    /// For each keypoint of the annotation file, its index in a detection; `None` if the orders are
+    /// equal.
     pub keypoint_order: Option<Vec<usize>>,
 }
 
 impl Evaluation {
-    /// Nothing was evaluated.
+    /// An empty evaluation.
     pub fn none() -> Self {
         Self {
             scores: BTreeMap::new(),
@@ -73,12 +75,12 @@ impl Evaluation {
         }
     }
 
-    /// The summaries present, under COCO's type names.
+    /// The summaries that exist, each with COCO's name of its kind (`bbox`, `segm`, `keypoints`).
     pub fn summaries(&self) -> impl Iterator<Item = (&'static str, &Summary)> {
         self.scores.iter().map(|(kind, summary)| (kind.name(), summary))
     }
 
-    /// The detections with their keypoints in the order of the data's file.
+    /// The detections, with keypoints in the order of the annotation file.
     fn as_in_file(&self) -> Cow<'_, [Detection]> {
         let mut detections = Cow::Borrowed(self.detections.as_slice());
         if let Some(order) = &self.keypoint_order {
@@ -89,7 +91,7 @@ impl Evaluation {
         detections
     }
 
-    /// Writes `bbox.json`, `segm.json` and so on, COCO's results files, into the folder `dir`.
+    /// Writes COCO results files (`bbox.json`, `segm.json`, ..) into the folder `dir`.
     ///
     /// # Errors
     /// A file that cannot be written.
@@ -110,15 +112,15 @@ pub struct Evaluator {
     kept: KeptInputs,
 }
 
-/// Detections, each with its image's position in the requested list.
+/// The detections of images, each with the image's position in the requested list.
 type Positioned = Vec<(usize, ImageDetections)>;
 
 impl Evaluator {
-    /// Plans the detection pass for the padded shapes of `data`. `classes` and `state` are the
-    /// trained model's. Reads no annotation yet.
+    /// Plans the detection pass for the padded shapes of `data`. `classes` is the trained model's
+    /// number of classes, `state` its state. Does not read annotations yet.
     ///
     /// # Errors
-    /// A config that describes no valid program, or a state of another model.
+    /// A config that describes no valid program, or the state of a different model.
     pub fn new(
         config: &Config,
         mut data: DataSet,
@@ -133,7 +135,7 @@ impl Evaluator {
         Ok(Self { set, detector, kept: KeptInputs::nothing() })
     }
 
-    /// Memory that [`Self::new`] takes in addition to the state, on a device; on the CPU, at most.
+    /// Memory that an evaluator needs in addition to the state; on the CPU, an upper bound.
     ///
     /// # Errors
     /// A config that describes no valid program.
@@ -147,7 +149,7 @@ impl Evaluator {
         DetectionMemory::plan(config, &shapes, classes, room(config, data), backend)
     }
 
-    /// From now on the images of detected batches stay on the device, for the next evaluation.
+    /// From now on keeps the images of each batch on the device, for the next evaluation.
     pub fn keep_images(&mut self, backend: &Backend) {
         self.kept = KeptInputs::on(backend);
     }
@@ -158,7 +160,7 @@ impl Evaluator {
         self.detector.interrupt_by(flag);
     }
 
-    /// Detects on every image and scores boxes, and masks if the model has them.
+    /// Detects objects in all images of the set, and scores them.
     ///
     /// # Errors
     /// An image that cannot be read; [`EngineError::Interrupted`].
@@ -172,7 +174,7 @@ impl Evaluator {
         set.score(&self.detect(state, set.images(), progress)?)
     }
 
-    /// Detections on images given by position in the data set.
+    /// Detections in `images`, given by position in the data set.
     ///
     /// # Errors
     /// An image that cannot be read; [`EngineError::Interrupted`].
@@ -187,9 +189,9 @@ impl Evaluator {
         Ok(in_order(images.len(), found))
     }
 
-    /// Detections on some batches, with the positions of their images in `images`; calls `done`
-    /// after each. While the model runs on a batch, one thread decodes the next, and another pastes
-    /// the masks of the previous one.
+    /// Detections in `batches`, whose positions are indices into `images`; calls `done` after each
+    /// batch. While the model runs on a batch, one thread decodes the next batch, and another
+    /// pastes the masks of the previous one.
     fn detect_batches(
         &mut self,
         state: &mut ModelState,
@@ -218,7 +220,7 @@ impl Evaluator {
                 let load_all = |batch: Vec<usize>| {
                     batch.par_iter().map(load).collect::<Result<Vec<Image>, EngineError>>()
                 };
-                // Until all are decoded, or the receiver is dropped.
+                // Ends when all batches are sent, or the receiver is dropped.
                 not_kept.into_iter().all(|batch| hand.send(load_all(batch)).is_ok())
             });
             let (give, take) = std::sync::mpsc::sync_channel::<(Vec<usize>, RawDetections)>(AHEAD);
@@ -241,7 +243,8 @@ impl Evaluator {
                 };
                 bar.inc(positions.len() as u64);
                 done();
-                // The thread receives all batches, unless it panics.
+                // Sending fails only if the pasting thread panicked; `join` below propagates the
+                // panic.
                 let _ = give.send((positions, raw));
             }
             drop(give);
@@ -254,8 +257,8 @@ impl Evaluator {
         found
     }
 
-    /// Runs the model on a batch of one padded shape, given by positions in the data set, whose
-    /// inputs were kept on the device.
+    /// Runs the model on a batch whose inputs were kept on the device. `batch` lists positions in
+    /// the data set.
     fn detect_kept(
         &mut self,
         state: &mut ModelState,
@@ -271,8 +274,8 @@ impl Evaluator {
         self.detector.run_kept(shape, sources.collect(), kept, state)
     }
 
-    /// The same for images that were just decoded. On a device they may be kept there for the next
-    /// time, memory permitting.
+    /// Runs the model on decoded images. On a device, keeps them for the next evaluation if
+    /// requested and memory permits.
     fn detect_batch(
         &mut self,
         state: &mut ModelState,
@@ -291,8 +294,8 @@ impl Evaluator {
         Ok(ran?.0)
     }
 
-    /// The reason why nothing was found, if the model computes non-finite values
-    /// ([`Detector::why_nothing`]).
+    /// A warning if nothing was found because the model computes non-finite values
+    /// ([`Detector::why_nothing`]); checks one image.
     ///
     /// # Errors
     /// As for [`Self::detect`].
@@ -304,7 +307,7 @@ impl Evaluator {
         self.detector.why_nothing(shape, &image, state)
     }
 
-    /// Runs each program of a device once on zero images.
+    /// Runs each program of a device once on an empty batch.
     ///
     /// # Errors
     /// Device errors.
@@ -322,8 +325,8 @@ impl Evaluator {
         self.kept.bytes()
     }
 
-    /// The batches that [`Self::detect`] runs: an index of a padded shape, and up to a batch of
-    /// positions in `images`.
+    /// The batches that [`Self::detect`] runs: the index of the padded shape, and positions in
+    /// `images`, at most a batch of them.
     pub fn batches(&self, images: &[usize]) -> Vec<(usize, Vec<usize>)> {
         let size = self.detector.batch_size();
         let split = |(shape, positions): (usize, Vec<usize>)| {
@@ -357,12 +360,12 @@ impl Evaluator {
     }
 }
 
-/// Number of images in a batch, and bytes of the largest one's pixels.
+/// Number of images in a batch, and bytes of source pixels of the largest image.
 fn room(config: &Config, data: &DataSet) -> (usize, usize) {
     (config.eval.batch_size, data.slot_shape().pixels)
 }
 
-/// Detections in the order of their positions, of `count` images.
+/// Sorts the detections of `count` images by position.
 fn in_order(
     count: usize,
     found: impl IntoIterator<Item = (usize, ImageDetections)>,

@@ -14,13 +14,14 @@ pub struct DetectionModel {
     pub params: Vec<Param>,
     /// Their values.
     pub state: ModelState,
-    /// The report of loading the file, by tensor.
+    /// Report on the loaded file, tensor by tensor.
     pub loaded: Option<LoadReport>,
 }
 
 impl DetectionModel {
-    /// A model of `classes` foreground classes; parameters missing from the file get their initial
-    /// values for `train.seed`, and the caller decides from `loaded` whether that is acceptable.
+    /// A model with `classes` foreground classes. Parameters missing from the weights file get
+    /// initial values, drawn with `train.seed`; the caller checks `loaded` to decide if this is
+    /// acceptable.
     ///
     /// # Errors
     /// A config that describes no valid program, or a device error.

@@ -1,4 +1,4 @@
-//! Detections matched to annotated objects, for additional scores of a model.
+//! Matches detections to annotated objects, for additional scores of a model.
 
 use std::collections::HashMap;
 
@@ -12,9 +12,9 @@ use crate::model::roi_heads::{Found, Pair};
 /// Minimum IoU of a pair.
 const MIN_IOU: f32 = 0.5;
 
-/// Each annotated object of these images, crowds excepted, with the best detection of its class
-/// that overlaps it by an IoU of 0.5 or more and matches no other object; the best detections are
-/// matched first.
+/// Pairs of annotated objects (without crowds) and detections in `images`. In order of score, each
+/// detection is matched to the unmatched object of its class with the highest IoU, if that is at
+/// least 0.5.
 pub(super) fn pairs<'a>(
     data: &'a DataSet,
     images: &[usize],

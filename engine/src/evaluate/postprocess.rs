@@ -1,4 +1,4 @@
-//! From the outputs of the detection pass to objects in each image's pixels.
+//! Converts the outputs of the detection pass to objects in image pixels.
 
 use crate::config::Config;
 use kernels::boxes::{Box4, nms_sorted};
@@ -14,7 +14,7 @@ use crate::model::roi_heads::{Found, Place};
 use crate::model::{DETECTIONS, Detector, detector};
 use crate::runtime::Executor;
 
-/// The detections on one image, best first.
+/// The detections in one image, in order of decreasing score.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ImageDetections {
     /// The image's id.
@@ -24,8 +24,9 @@ pub struct ImageDetections {
 }
 
 impl ImageDetections {
-    /// Converts to COCO results; `category_ids[label - 1]` is a class's COCO id. Classes beyond the
-    /// data's (`model.num_classes` may be larger) have no id and are omitted.
+    /// Converts to COCO results; `category_ids[label - 1]` is the COCO id of class `label`.
+    /// Detections of classes without an id are omitted: `model.num_classes` may exceed the data's
+    /// classes.
     pub fn to_coco<'a>(&'a self, category_ids: &'a [u64]) -> impl Iterator<Item = Detection> + 'a {
         self.objects.iter().filter_map(|object| {
             let [x1, y1, x2, y2] = object.bbox.map(f64::from);
@@ -49,7 +50,7 @@ impl ImageDetections {
     }
 }
 
-/// The id and size of an image, kept once the model has run on it.
+/// Id and size of an image, needed after its pixels are dropped.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Source {
     id: u64,
@@ -58,12 +59,12 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// The image of this id, height and width.
+    /// An image with this id, height and width.
     pub(super) fn new(id: u64, height: usize, width: usize) -> Self {
         Self { id, height, width }
     }
 
-    /// Its size in the network (height, width).
+    /// Height and width of the image after resizing for the network.
     pub(super) fn network_size(&self, config: &Config) -> (u32, u32) {
         network_size(config, self.height as u32, self.width as u32)
     }
@@ -83,7 +84,7 @@ pub(super) struct Outputs {
     labels: HostTensor,
     image_idx: HostTensor,
     count: usize,
-    /// Adds the model's further outputs to each detection.
+    /// Decodes `further`, the model's additional outputs, into each detection.
     detector: Box<dyn Detector>,
     further: Vec<HostTensor>,
 }
@@ -106,13 +107,13 @@ impl Outputs {
         })
     }
 
-    /// Splits them by image.
+    /// Splits the detections by image, and scales them to image pixels.
     pub(super) fn split(&self, config: &Config, images: &[Source]) -> Vec<ImageDetections> {
         let sizes: Vec<_> = images.iter().map(|image| image.network_size(config)).collect();
         let (boxes, scores) = (self.boxes.as_f32(), self.scores.as_f32());
         let (labels, image_idx) = (self.labels.as_i32(), self.image_idx.as_i32());
-        // The last batch may have fewer images than the program was planned for; detections in
-        // unused slots are meaningless. Detections are in image order.
+        // The last batch may have fewer images than the program was planned for; detections of
+        // missing images are meaningless, and come last, as detections are in image order.
         let is_here = |image: &i32| (*image as usize) < images.len();
         let count = image_idx[..self.count].partition_point(is_here);
         let inclusive = config.model.boxes.legacy_plus_one;
@@ -133,7 +134,7 @@ impl Outputs {
             let place = Place { bbox, height, width };
             let bbox =
                 if inclusive { [bbox[0], bbox[1], bbox[2] + 1.0, bbox[3] + 1.0] } else { bbox };
-            // Possible only where `model.detections.min_size` is 0.
+            // Boxes without area occur only if `model.detections.min_size` is 0.
             let has_area = bbox[2] > bbox[0] && bbox[3] > bbox[1];
             if !has_area {
                 return None;
@@ -154,8 +155,9 @@ impl Outputs {
     }
 }
 
-/// Class-agnostic NMS: drops detections that a better one of the same image overlaps by more than
-/// `threshold`. Each image's detections are contiguous, best first.
+/// Class-agnostic NMS: drops a detection whose IoU with a higher-scoring one in the same image
+/// exceeds `threshold`. Returns the indices that remain. The detections of an image are contiguous,
+/// in order of decreasing score.
 fn stay_in_any_class(
     boxes: &[Box4],
     image_idx: &[i32],

@@ -1,4 +1,4 @@
-//! The set that a model is evaluated on: images, their ground truth, and the scores of detections.
+//! The images that a model is evaluated on, with their ground truth; scores detections.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::OnceLock;
@@ -16,21 +16,22 @@ use crate::model::roi_heads::Found;
 use crate::model::{Detector, detector};
 use crate::progress::counted;
 
-/// Images to evaluate on. Scoring needs no device, so a host thread can do it.
+/// Images to evaluate on. Scoring needs no device, so it can run on a separate thread.
 #[derive(Debug)]
 pub struct EvaluationSet {
     data: DataSet,
     images: Vec<usize>,
-    /// OKS sigmas of keypoints; none: the defaults.
+    /// OKS sigmas of keypoints; `None` selects the defaults.
     oks_sigmas: Option<Vec<f64>>,
     /// Read on first use.
     truth: OnceLock<GroundTruth>,
-    /// The model's detector, for the kinds of score that it has.
+    /// The model's detector, which defines the kinds of score.
     detector: Box<dyn Detector>,
 }
 
 impl EvaluationSet {
-    /// The first `eval.max_images` images of `data`, or all; reads no annotation yet.
+    /// The first `eval.max_images` images of `data`, or all if that is 0; does not read annotations
+    /// yet.
     pub fn new(config: &Config, data: DataSet) -> Self {
         let mut images: Vec<usize> = (0..data.images.len()).collect();
         if config.eval.max_images > 0 {
@@ -42,7 +43,7 @@ impl EvaluationSet {
         Self { data, images, oks_sigmas, truth: OnceLock::new(), detector }
     }
 
-    /// The number of images and their set, in words: needed to interpret a score.
+    /// A text with the number of images and their data set, to be printed with the scores.
     pub fn describe(&self, config: &Config) -> String {
         let (of, all) = (self.images.len(), self.data.images.len());
         let count = match of == all {
@@ -56,14 +57,13 @@ impl EvaluationSet {
         format!("scoring {count} of {}{training}", self.data.store)
     }
 
-    /// A warning if images of the set are among those the model was trained on.
+    /// A warning if the model was trained on some of these images.
     pub(crate) fn warn_of_shared(&self, trained_on: &DataSet) -> Option<String> {
         let (shared, all) = (self.data.count_shared(&self.images, trained_on), self.images.len());
         (shared > 0).then(|| {
             format!(
-                "warning: {shared} of the {} to score ({}) are also trained on (the same images \
-                 are in {}), so the scores say little about new images; remove them from one of \
-                 the two",
+                "warning: {shared} of the {} to evaluate ({}) are also in the training data ({}), \
+                 so the scores say little about new images; remove them from one of the two",
                 counted(all, "image"),
                 self.data.store,
                 trained_on.store
@@ -84,14 +84,14 @@ impl EvaluationSet {
         Ok(self.truth.get_or_init(|| truth))
     }
 
-    /// Scores detections on these images, by each kind that the model has. An image missing from
-    /// `found` counts as one without detections.
+    /// Scores detections in these images, for each kind of score of the model. An image missing
+    /// from `found` counts as an image without detections.
     ///
     /// # Errors
     /// Detections that are not valid COCO results.
     pub fn score(&self, found: &[ImageDetections]) -> Result<Evaluation, EngineError> {
         let ids: Vec<u64> = self.data.categories().iter().map(|(_, id)| *id).collect();
-        // A class without a category is not among the results.
+        // Results contain no detections of classes without a category.
         let known: BTreeSet<u64> =
             self.data.store.contents().categories.iter().map(|c| c.coco_id).collect();
         let detections: Vec<Detection> = found
@@ -113,7 +113,7 @@ impl EvaluationSet {
         })
     }
 
-    /// Analyses an evaluation of these images, by each kind that was scored.
+    /// Analyses an evaluation of these images, for each kind of score.
     ///
     /// # Errors
     /// Detections that are not valid COCO results.
@@ -123,8 +123,8 @@ impl EvaluationSet {
         evaluation.scores.keys().map(|kind| Ok(analyze(*kind)?.1)).collect()
     }
 
-    /// The annotated objects of the image at position `image` in the data set, and the objects that
-    /// an evaluation detected in it.
+    /// The annotated objects and the detected objects of the image at position `image` in the data
+    /// set.
     ///
     /// # Errors
     /// An annotation without a valid mask.
@@ -159,13 +159,13 @@ impl EvaluationSet {
         &self.images
     }
 
-    /// Positions in the data set of the images, by their ids.
+    /// Each image's position in the data set, by image id.
     pub fn positions(&self) -> HashMap<u64, usize> {
         let id = |position: usize| self.data.store.image(self.data.images[position]).image_id;
         self.images.iter().map(|&position| (id(position), position)).collect()
     }
 
-    /// Reads an image, by position in the data set.
+    /// Reads the image at this position in the data set.
     ///
     /// # Errors
     /// An image that cannot be decoded.

@@ -1,5 +1,5 @@
-//! An evaluation split across ranks: each runs detection on some of the batches, and rank 0
-//! computes the scores.
+//! Splits an evaluation across ranks: each rank runs detection on a share of the batches, and rank
+//! 0 computes the scores.
 
 use super::{Evaluator, ImageDetections, Positioned, in_order};
 use crate::error::EngineError;
@@ -7,13 +7,13 @@ use crate::progress::Progress;
 use crate::runtime::ModelState;
 use crate::team::{Team, decode, encode};
 
-/// The detections of all ranks, as far as this rank has them: rank 0 has all, the others none. A
-/// message of another rank is decoded when it is needed, possibly on another thread.
+/// The gathered detections of all ranks, on rank 0; empty on the other ranks. Messages are decoded
+/// by [`Self::images`], possibly on a different thread.
 #[derive(Debug)]
 pub enum Gathered {
-    /// This process detected everything.
+    /// A single process ran all batches.
     Here(Vec<ImageDetections>),
-    /// Messages of all ranks on rank 0, none on the others; and the number of images.
+    /// The encoded messages of all ranks (empty except on rank 0), and the number of images.
     Messages(Vec<Vec<u8>>, usize),
 }
 
@@ -21,7 +21,7 @@ impl Gathered {
     /// The detections by image, in the order of the images.
     ///
     /// # Errors
-    /// [`EngineError::RankLost`] for a message that cannot be read.
+    /// [`EngineError::RankLost`] for a message that cannot be decoded.
     pub fn images(self) -> Result<Vec<ImageDetections>, EngineError> {
         let (messages, count) = match self {
             Self::Here(images) => return Ok(images),
@@ -36,9 +36,9 @@ impl Gathered {
 }
 
 impl Evaluator {
-    /// Detects on every image, with the other ranks.
+    /// Detects objects in all images, sharing the batches with the other ranks.
     ///
-    /// The batches are the same as with one process, and so are the detections.
+    /// Batches and detections do not depend on the number of ranks.
     ///
     /// # Errors
     /// As for [`Evaluator::run`]; [`EngineError::Interrupted`] if any rank was interrupted;
@@ -65,7 +65,8 @@ impl Evaluator {
                 Err(fault) => return Err(fault),
             };
         let messages = team.gather("the detections of all ranks", &encode(&mine)?)?;
-        // The first byte of a message is 1 if it holds detections.
+        // The first byte of a message is 1 if it contains detections, 0 if the rank was
+        // interrupted.
         if mine.is_none() || messages.iter().any(|message| message.first() != Some(&1)) {
             return Err(EngineError::Interrupted);
         }

@@ -11,7 +11,7 @@ use crate::error::EngineError;
 use crate::progress::Progress;
 use crate::runtime::Backend;
 
-/// A new `micro` with its evaluator, on a set generated in the folder.
+/// A `micro` model with initial weights and its evaluator, on a data set generated in the folder.
 fn micro(set: &[&str]) -> (TempDir, DetectionModel, Evaluator) {
     micro_on(Split::Val, set)
 }
@@ -24,8 +24,8 @@ fn micro_on(split: Split, set: &[&str]) -> (TempDir, DetectionModel, Evaluator) 
     (folder, model, evaluator.unwrap())
 }
 
-/// Data whose keypoints are in another order than the model's is reordered when read, and results
-/// are written in the order of the data.
+/// If the keypoint order of the data differs from the model's, keypoints are reordered when read,
+/// and results are written in the data's order.
 #[test]
 fn keypoints_are_written_in_data_set_order() {
     let set = ["model.kind=keypoint_rcnn", "model.keypoint_head.keypoints=5"];
@@ -48,7 +48,7 @@ fn keypoints_are_written_in_data_set_order() {
     assert_eq!(own.scores, reversed.scores);
 }
 
-/// Finding nothing is not reported for a model whose values are finite.
+/// No warning is returned for a model whose values are finite.
 #[test]
 fn non_finite_outputs_give_no_detections() {
     let (_folder, mut model, mut evaluator) = micro(&[]);
@@ -82,7 +82,7 @@ fn evaluation_stops_on_request_and_restarts() {
     assert_eq!(again.detections, whole.detections);
 }
 
-/// The training set as an evaluation sees it, for any sizes that training samples.
+/// An evaluation of the training set does not depend on the image sizes that training samples.
 #[test]
 fn random_training_sizes_do_not_change_evaluation() {
     let found = |set: &[&str]| {

@@ -1,4 +1,4 @@
-//! A trained model, from a run or a file.
+//! A trained model, from a run directory or a weights file.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ use crate::run_dir::Choice;
 use crate::runtime::{Backend, ModelState};
 use crate::weights::{CATEGORIES, Extent, Tolerance, WeightsFile, check_agreement, fold};
 
-/// The remedy for weights of another model.
+/// Advice for weights that do not fit the config's model.
 const MEND: &str = "give the config that the weights were trained with";
 
 /// Prefixes of keys that detection and evaluation read from a config.
@@ -35,23 +35,23 @@ const READ: [&str; 9] = [
     "eval.weights",
 ];
 
-/// A model whose every parameter comes from a file.
+/// A model whose parameters were all loaded from a file.
 #[derive(Debug)]
 pub struct TrainedModel {
-    /// Its training config, with the caller's overrides.
+    /// The config that it was trained with, plus the caller's overrides.
     pub config: Config,
     /// Its parameters.
     pub params: Vec<Param>,
     /// Their values.
     pub state: ModelState,
-    /// Names of its classes with their COCO ids, from class 1, if they are stored.
+    /// Names and COCO ids of its classes, from class 1, if they are stored.
     pub categories: Option<Vec<(String, u64)>>,
     /// Names of its keypoints; empty if none are stored.
     pub keypoints: Vec<String>,
-    /// How EXIF rotations of its training images were treated; none if unknown, or if no image had
-    /// one.
+    /// How EXIF orientations of its training images were treated; `None` if unknown, or if no image
+    /// had one.
     pub exif: Option<Exif>,
-    /// Its checkpoint, if it is a run's.
+    /// Its checkpoint, if it comes from a run.
     pub checkpoint: Option<TrainedCheckpoint>,
 }
 
@@ -64,11 +64,12 @@ pub struct TrainedCheckpoint {
 }
 
 impl TrainedModel {
-    /// Opens the checkpoint of a run that [`checkpoint::choose`] selects, or a checkpoint itself.
+    /// Opens a checkpoint. `run` is the checkpoint, or a run directory, in which
+    /// [`checkpoint::choose`] selects one.
     ///
     /// # Errors
-    /// A damaged checkpoint, invalid overrides, or weights that do not fill the model of the
-    /// config.
+    /// A damaged checkpoint, invalid overrides, or weights that do not contain all parameters of
+    /// the config's model.
     pub fn open(
         run: &Path,
         overrides: &[String],
@@ -79,8 +80,8 @@ impl TrainedModel {
         let (meta, _) = checkpoint::open(&path)?;
         let config = trained_with(&path.join("config.toml"), overrides, progress)?;
         let file = WeightsFile::open(&checkpoint::weights_path(&path))?;
-        // Unlike the metadata, the weights distinguish a class without a category from one named
-        // N/A.
+        // The weights file is preferred: unlike the metadata, it distinguishes a class without a
+        // category from a class named N/A.
         let stated = file.categories().map(<[_]>::to_vec).unwrap_or(meta.categories);
         let run = Config::load_to_detect(path.join("config.toml"), &[])?;
         let (has_averages, asked) = (run.train.ema_decay.is_some(), config.eval.weights);
@@ -95,7 +96,8 @@ impl TrainedModel {
         Ok(model)
     }
 
-    /// Loads the weights that are not in a checkpoint's weights file: averages or trained ones.
+    /// Loads the kind of weights (averages or trained weights) that the checkpoint's weights file
+    /// does not contain.
     fn take_weights(&mut self, path: &Path, averages: bool) -> Result<(), EngineError> {
         let (params, eps) = (&self.params, self.config.model.backbone.norm_eps);
         let names = params.iter().map(|param| param.name.clone()).collect();
@@ -106,12 +108,12 @@ impl TrainedModel {
         })
     }
 
-    /// Opens a weights file; `config` is a file or preset, by default the `config.toml` next to the
-    /// weights.
+    /// Opens a weights file; `config` is a config file or a preset, by default the `config.toml`
+    /// next to the weights.
     ///
     /// # Errors
-    /// As for [`Self::open`]; [`EngineError::Usage`] without a config, and for weights with another
-    /// project's names if the config computes something different ([`check_agreement`]).
+    /// As for [`Self::open`]; [`EngineError::Usage`] if there is no config, or if another project's
+    /// weights need a model that differs from the config's ([`check_agreement`]).
     pub fn from_weights(
         path: &Path,
         config: Option<&Path>,
@@ -132,7 +134,8 @@ impl TrainedModel {
         Self::whole(config, &file, categories, backend, progress)
     }
 
-    /// A model whose parameters all come from the file; its config then determines the classes.
+    /// A model whose parameters all come from the file. `model.num_classes` 0 is replaced by the
+    /// file's number of classes.
     fn whole(
         mut config: Config,
         file: &WeightsFile,
@@ -161,45 +164,47 @@ impl TrainedModel {
         Ok(Self { config, params, state, categories, keypoints, exif, checkpoint: None })
     }
 
-    /// Remarks on the names of its classes, if none are stored, and on images with an EXIF
-    /// rotation, if it is not applied.
+    /// Remarks for the user: class names are not stored, or EXIF orientations are not applied.
     pub fn remarks(&self) -> Vec<String> {
         let ours = self.config.model.num_classes;
         let is_coco = coco_classes(ours).is_some_and(|coco| coco == self.classes());
         let named = if is_coco { "assuming COCO's" } else { "they are numbered" };
-        let unnamed = format!("the weights name none of their {ours} classes: {named}");
-        let unturned = "images with an EXIF orientation are not turned, as those of the training \
-                        data were not (prep --exif ignore)";
+        let unnamed = format!("the weights file does not name its {ours} classes: {named}");
+        let unturned = "EXIF orientations of images are ignored, as they were in the training data \
+                        (prep --exif ignore)";
         let unturned = (self.exif == Some(Exif::Ignore)).then(|| unturned.to_string());
         self.categories.is_none().then_some(unnamed).into_iter().chain(unturned).collect()
     }
 
-    /// Names of its classes with their COCO ids, from class 1: the stored ones, else COCO's or
-    /// numbers.
+    /// Names and COCO ids of its classes, from class 1. If they are not stored, COCO's classes are
+    /// assumed if the number fits, else classes are numbered.
     pub fn classes(&self) -> Vec<(String, u64)> {
         let by_number = || classes_by_number(self.config.model.num_classes);
         self.categories.clone().unwrap_or_else(by_number)
     }
 
-    /// Checks that the model's classes equal those of the data, which was opened with its config.
+    /// Checks that the model's classes equal those of `data`, which was opened with the model's
+    /// config.
     ///
     /// # Errors
-    /// [`EngineError::Usage`] if the model has other classes, or has no stored classes and cannot
-    /// be assumed to have the data's ([`why_unlike`]).
+    /// [`EngineError::Usage`] if the classes differ, or if none are stored and the data's classes
+    /// cannot be assumed ([`why_unlike`]).
     pub fn check_classes(&self, data: &DataSet) -> Result<(), EngineError> {
         let (path, of_data) = (data.store.to_string(), data.categories());
         let ours = self.config.model.num_classes;
         match &self.categories {
             Some(stated) if are_same(stated, &of_data) => Ok(()),
             Some(stated) => Err(EngineError::Usage(format!(
-                "{path} names other classes than the model was trained on: it has {}, the model {}",
+                "{path} has different classes than the model was trained on: it has {}, the model \
+                 has {}",
                 describe_classes(&of_data),
                 describe_classes(stated)
             ))),
             None => why_unlike(ours, &of_data, &path).map_or(Ok(()), |why| {
                 Err(EngineError::Usage(format!(
-                    "the weights have {ours} classes and do not say which; {why}: evaluate on data \
-                     numbered as they are, or state them in the file's metadata `{CATEGORIES}`"
+                    "the weights have {ours} classes without names; {why}: evaluate on data whose \
+                     classes have the same numbers, or state the names in the weights file's \
+                     metadata `{CATEGORIES}`"
                 )))
             }),
         }
@@ -207,25 +212,26 @@ impl TrainedModel {
 }
 
 impl TrainedCheckpoint {
-    /// A warning if images of a set were trained on, or if that cannot be determined.
+    /// A warning if the model was trained on images of `set`, or if the training data is not
+    /// available for the check.
     pub fn warn_of_shared(&self, set: &EvaluationSet) -> Option<String> {
         match self.training_data() {
             Some(data) => set.warn_of_shared(&data),
             None => Some(
-                "the training set of the run is gone or has changed, so it was not searched for \
-                 these images"
+                "the training set of the run was removed or changed, so it could not be searched \
+                 for these images"
                     .into(),
             ),
         }
     }
 
-    /// The run's training data, if it still exists unchanged.
+    /// The run's training data, if it still exists and is unchanged.
     fn training_data(&self) -> Option<DataSet> {
         let path = self.path.canonicalize().ok()?;
         let report = std::fs::read(path.parent()?.parent()?.join("report.json")).ok()?;
         let report: Value = serde_json::from_slice(&report).ok()?;
         let mut config = Config::load_to_detect(path.join("config.toml"), &[]).ok()?;
-        // No store is rebuilt for this.
+        // Opens the stores that the report names; does not rebuild them from annotations.
         let stores = report["data"]["train"]["path"].as_str()?.split(" + ");
         let set = |store: &str| Set { store: Some(store.into()), ..Set::default() };
         config.data.train = stores.map(set).collect();
@@ -237,7 +243,7 @@ impl TrainedCheckpoint {
 /// The config next to a weights file.
 ///
 /// # Errors
-/// [`EngineError::Usage`] without one.
+/// [`EngineError::Usage`] if there is none.
 pub(crate) fn config_next_to(weights: &Path) -> Result<PathBuf, EngineError> {
     let config = remote::sibling(&weights.with_file_name("config.toml"))?;
     if config.is_file() {
@@ -248,7 +254,7 @@ pub(crate) fn config_next_to(weights: &Path) -> Result<PathBuf, EngineError> {
     Err(EngineError::Usage(message))
 }
 
-/// True if an override selects the weights.
+/// True if an override sets `eval.weights`.
 fn sets_weights(overrides: &[String]) -> bool {
     overrides.iter().any(|set| set.trim_start().starts_with("eval.weights"))
 }
@@ -257,8 +263,8 @@ fn no_weights(why: &str) -> EngineError {
     EngineError::Usage(format!("eval.weights: {why}; remove the key"))
 }
 
-/// The config that a model was trained with, under the caller's overrides; prints which of them
-/// change what the model computes.
+/// Loads the config that a model was trained with, and applies the caller's overrides; prints the
+/// overrides that affect detection or evaluation.
 fn trained_with(
     path: &Path,
     overrides: &[String],
@@ -268,7 +274,7 @@ fn trained_with(
     let changes = Config::load_to_detect(path, &[])?.differences(&config)?;
     let is_read = |change: &&Difference| {
         let Difference { key, to, .. } = change;
-        // Without synthetic data, none of its keys is read.
+        // If synthetic data is disabled, its keys are not read.
         let is_gone = key.starts_with("data.synthetic.") && to == "none";
         READ.iter().any(|table| key.starts_with(table)) && key != "model.names_only" && !is_gone
     };
@@ -278,12 +284,12 @@ fn trained_with(
     Ok(config)
 }
 
-/// Checks the number of classes that a file states against its classifier's `outputs`, without the
-/// background. A model may have more classes than its data has categories, but its config
-/// (`num_classes`; 0: as many as there are categories) must then say so.
+/// Checks the number of classes that a file states against `outputs`, the classifier's outputs
+/// without the background. A model may have more classes than its data has categories, but only if
+/// its config sets `num_classes` (0: the number of categories).
 fn check_number(stated: usize, outputs: usize, num_classes: usize) -> Result<(), String> {
     let mend = if stated == 0 || stated > outputs {
-        "correct it, or remove it".to_string()
+        "correct or remove the metadata".to_string()
     } else if stated < outputs && num_classes == 0 {
         format!(
             "if it was trained with more classes than its data had, set model.num_classes={outputs}"
@@ -292,7 +298,7 @@ fn check_number(stated: usize, outputs: usize, num_classes: usize) -> Result<(),
         return Ok(());
     };
     Err(format!(
-        "its metadata `{CATEGORIES}` states {stated} classes, and its classifier has {outputs}: \
+        "its metadata `{CATEGORIES}` states {stated} classes, but its classifier has {outputs}: \
          {mend}"
     ))
 }
@@ -307,7 +313,7 @@ mod tests {
             assert_eq!(check_number(stated, outputs, num_classes), Ok(()));
         }
         for (stated, num_classes, mend) in
-            [(0, 4, "remove it"), (5, 5, "remove it"), (1, 0, "model.num_classes=4")]
+            [(0, 4, "or remove"), (5, 5, "or remove"), (1, 0, "model.num_classes=4")]
         {
             let refusal = check_number(stated, 4, num_classes).unwrap_err();
             assert!(refusal.contains(mend), "{refusal}");

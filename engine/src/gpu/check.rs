@@ -1,8 +1,9 @@
-//! The self-test of a GPU's wgmma kernels: when a GPU with this driver is first opened, each is
-//! launched a few times in a separate process, and compared with the CPU reference.
+//! The self-test of the wgmma kernels. When a GPU is first opened with the installed driver, each
+//! kernel is launched a few times in a separate process, and its results are compared with the CPU
+//! reference.
 //!
-//! The kernels were reviewed and executed by an emulator of the instructions before they ran on a
-//! GPU of each kind: this detects a driver that compiles them differently, or a broken GPU.
+//! The kernels were only reviewed and run on an emulator before they ran on a GPU. The self-test
+//! detects a driver that compiles them incorrectly, and a broken GPU.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -18,30 +19,31 @@ use device::cuda::CudaDevice;
 use kernels::compiled::kernels;
 use kernels::gemm_check::check_gemm_kernels;
 
-/// A self-test takes a second or two; a driver that has to compile the kernels, half a minute more.
+/// Time limit. A self-test takes one or two seconds, and half a minute more if the driver must
+/// compile the kernels.
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// Interval for polling the process.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(20);
-/// The message for a self-test that did not complete.
-const LATE: &str = "the check did not end within two minutes";
+/// The reason that is recorded for a self-test that exceeded the time limit.
+const LATE: &str = "the self-test did not end within two minutes";
 
-/// The command's output for a GPU that it could not open.
+/// The output of the self-test process if it could not open the GPU.
 pub(crate) const NOT_OPENED: &str = "the GPU did not open";
 
-/// The command that tests the GPU whose number follows.
+/// The self-test command, without its last argument, the number of the GPU.
 static CHECKED_BY: OnceLock<Vec<OsString>> = OnceLock::new();
 
-/// Sets the command that runs the self-test of one GPU; the GPU's number is appended as its last
-/// argument. Without a command, a GPU that was never tested is assumed to be correct.
+/// Sets the command that runs the self-test; the GPU's number is appended as last argument. Without
+/// a command, GPUs that were never tested are assumed to be correct.
 pub fn checked_by(command: Vec<OsString>) {
-    // The first call wins: a program sets its command once.
+    // Later calls have no effect.
     let _ = CHECKED_BY.set(command);
 }
 
-/// Launches each wgmma kernel of an open GPU.
+/// Runs the self-test on an open GPU. Returns the number of kernels.
 ///
 /// # Errors
-/// A message about the first difference or error.
+/// A message about the first wrong result or error.
 pub(crate) fn check(cuda: &CudaDevice) -> Result<usize, String> {
     let capability = cuda.gpu().capability;
     let is_specific = |kernel: &str| {
@@ -67,10 +69,10 @@ pub(super) fn passes(cuda: &CudaDevice, ordinal: usize, notice: fn(&str)) -> boo
             let found = command.and_then(|command| in_a_process(command, ordinal));
             let seconds = started.elapsed().as_secs_f64();
             let Some(reason) = found else {
-                tracing::info!(name, "kernels of warpgroups were not checked on this GPU");
+                tracing::info!(name, "wgmma kernels were not tested on this GPU");
                 return true;
             };
-            tracing::info!(name, seconds, reason, "checked the kernels of warpgroups");
+            tracing::info!(name, seconds, reason, "tested the wgmma kernels");
             known.insert(key, reason.clone());
             keep(&known);
             reason
@@ -78,16 +80,17 @@ pub(super) fn passes(cuda: &CudaDevice, ordinal: usize, notice: fn(&str)) -> boo
     };
     if !reason.is_empty() {
         notice(&format!(
-            "warning: GEMMs run without wgmma kernels, in about a quarter more time: on \
-             {name} they failed their self-test ({reason}); {} keeps this",
+            "warning: GEMMs run without wgmma kernels, which takes about a quarter more time: the \
+             kernels failed their self-test on {name} ({reason}); to repeat the test, remove {}",
             file().map_or("no file".into(), |path| path.display().to_string())
         ));
     }
     reason.is_empty()
 }
 
-/// Why the kernels failed in a separate process, empty if they did not; `None` if it did not start,
-/// or could not open the GPU, which may be in exclusive-process mode.
+/// Runs the self-test in a separate process. Returns the reason of a failure, or an empty text on
+/// success. `None` if the process could not be started or could not open the GPU, which may be in
+/// exclusive-process mode.
 fn in_a_process(command: &[OsString], ordinal: usize) -> Option<String> {
     let (program, arguments) = command.split_first()?;
     let mut command = Command::new(program);
@@ -100,7 +103,7 @@ fn in_a_process(command: &[OsString], ordinal: usize) -> Option<String> {
             Ok(Some(status)) => break status,
             Ok(None) if started.elapsed() < TIMEOUT => std::thread::sleep(LOOK),
             _ => {
-                // It hangs, without further output.
+                // The process hangs, and is killed.
                 let _ = child.kill();
                 let _ = child.wait();
                 return Some(LATE.into());
@@ -109,7 +112,7 @@ fn in_a_process(command: &[OsString], ordinal: usize) -> Option<String> {
     };
     let mut said = String::new();
     if let Some(mut out) = child.stdout.take() {
-        // Its last output is all there is.
+        // If reading fails, the output read so far is used.
         let _ = out.read_to_string(&mut said);
     }
     match (status.success(), said.trim()) {
@@ -120,14 +123,14 @@ fn in_a_process(command: &[OsString], ordinal: usize) -> Option<String> {
     }
 }
 
-/// SHA-256 of the PTX of all kernels: results for other kernels do not apply.
+/// SHA-256 of the PTX of all kernels. A recorded result applies only to the same kernels.
 fn kernels_sha256() -> String {
     let sources = &kernels::compiled::kernels().manifest().sources;
     let all: String = sources.iter().map(|source| format!("{}\n", source.ptx_sha256)).collect();
     crate::checkpoint::hex_digest(all.as_bytes())
 }
 
-/// Results by GPU, driver and kernels: the reason of a failure, or nothing.
+/// The recorded results by GPU, driver and kernels: the reason of a failure, or an empty text.
 fn known() -> BTreeMap<String, String> {
     let text = file().and_then(|path| std::fs::read_to_string(path).ok());
     // A file that cannot be read is ignored: the self-test is repeated.
@@ -138,11 +141,11 @@ fn keep(known: &BTreeMap<String, String>) {
     let text = serde_json::to_string_pretty(known).unwrap_or_default();
     let written = file().map(|path| crate::run_dir::write_whole(&path, text.as_bytes()));
     if let Some(Err(fault)) = written {
-        tracing::info!("the check comes again at the next start: {fault}");
+        tracing::info!("the self-test will be repeated at the next start: {fault}");
     }
 }
 
-/// The user's file of results.
+/// The file with the recorded results.
 fn file() -> Option<PathBuf> {
     let folder = |name: &str| std::env::var_os(name).filter(|folder| !folder.is_empty());
     let cache = folder("XDG_CACHE_HOME").map(PathBuf::from);
@@ -154,7 +157,8 @@ fn file() -> Option<PathBuf> {
 mod tests {
     use super::*;
 
-    /// Outcomes of the testing process: pass, fail, killed by a signal, and undecided.
+    /// Outcomes of the self-test process: passed, failed, killed by a signal, GPU not opened,
+    /// process not started.
     #[test]
     fn self_test_counts_only_if_gpu_was_opened() {
         let found = |script: &str| {

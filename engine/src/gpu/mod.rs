@@ -1,5 +1,5 @@
-//! Opens GPUs for commands. A Hopper GPU's wgmma kernels are tested once before plans use them, in
-//! a separate process: a kernel that faults ends its process.
+//! Opens GPUs for commands. On a Hopper GPU the wgmma kernels are tested once before they are used,
+//! in a separate process, since a faulting kernel makes the CUDA context of its process unusable.
 
 mod check;
 
@@ -12,8 +12,8 @@ use crate::error::EngineError;
 pub use check::checked_by;
 pub(crate) use check::{NOT_OPENED, check};
 
-/// Opens the GPU of this number, whose plans depend on the self-test of its kernels. `notice`
-/// prints a message if it takes long or fails.
+/// Opens the GPU with this number. Its wgmma kernels are used only if their self-test succeeds.
+/// `notice` prints a message if the self-test takes long or fails.
 ///
 /// # Errors
 /// As for [`CudaDevice::open`].
@@ -31,13 +31,13 @@ pub fn open(ordinal: usize, notice: fn(&str)) -> Result<CudaDevice, DeviceError>
     Ok(cuda.with_wgmma(wgmma))
 }
 
-/// Ends this process with the one that started it, which reads its measurements. If the kernel does
-/// not support this, it measures to its end.
+/// Makes the operating system kill this process when its parent, which reads its measurements,
+/// ends. Ignored if that is not supported.
 pub(crate) fn end_with_parent() {
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
 }
 
-/// True if no GPU was found to open.
+/// True if the error means that there is no usable GPU.
 pub(crate) fn is_absent(fault: &EngineError) -> bool {
     matches!(fault, EngineError::Device(DeviceError::Absent(_)))
 }

@@ -1,4 +1,4 @@
-//! Clears the page cache before a timed run, so that its data is read from the disk.
+//! Clears the page cache before a timed run, so that the run reads its data from disk.
 
 use std::fs::File;
 use std::path::Path;
@@ -6,12 +6,12 @@ use std::path::Path;
 use rustix::fs::{Advice, fadvise};
 use serde::{Deserialize, Serialize};
 
-/// The caches that were cleared.
+/// The caches that [`clear_caches`] cleared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Cleared {
-    /// All files of the machine, through `/proc/sys/vm/drop_caches`.
+    /// The machine's whole page cache, through `/proc/sys/vm/drop_caches`.
     Machine,
-    /// Not guaranteed: the system was advised to drop the stores' files by `posix_fadvise`.
+    /// The stores' files, by `posix_fadvise`; the system may ignore this advice.
     Stores,
     /// Nothing.
     Nothing,
@@ -28,7 +28,8 @@ impl Cleared {
     }
 }
 
-/// Clears the cache of all files, which requires root, or else of the files in `stores`.
+/// Clears the machine's page cache, which requires root; without root, only that of the files in
+/// `stores`.
 pub fn clear_caches(stores: &[&Path]) -> Cleared {
     rustix::fs::sync();
     if std::fs::write("/proc/sys/vm/drop_caches", "3").is_ok() {

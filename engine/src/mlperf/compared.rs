@@ -1,4 +1,4 @@
-//! A timed run compared with the published one of its global batch, epoch by epoch.
+//! Compares a timed run with the published run of the same global batch, epoch by epoch.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::mlperf::Curve;
 use super::log::RunLog;
 use crate::error::EngineError;
 
-/// A run and the curve of its global batch.
+/// A run, and the published curve for its global batch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Compared {
     run: RunLog,
@@ -16,7 +16,7 @@ pub struct Compared {
 
 impl Compared {
     /// Compares a run, which may still be in progress, with the published curve for its global
-    /// batch size.
+    /// batch.
     ///
     /// # Errors
     /// [`EngineError::Usage`] if no curve is published for that batch size, or nothing has been
@@ -25,17 +25,17 @@ impl Compared {
         let (path, batch) = (run.path.display(), run.global_batch);
         let Some(curve) = Curve::of(batch) else {
             return Err(EngineError::Usage(format!(
-                "{path} is of global batch {batch}: the published curves are of 96 and 256"
+                "{path} has global batch {batch}, but curves are only published for 96 and 256"
             )));
         };
         if run.evaluations.is_empty() {
-            let message = format!("{path} has no eval_accuracy yet: look again after an epoch");
+            let message = format!("{path} has no eval_accuracy yet: try again after an epoch");
             return Err(EngineError::Usage(message));
         }
         Ok(Self { run, curve: *curve })
     }
 
-    /// The first epoch whose scores are below the curve by more than its spread.
+    /// The first epoch whose scores are below the curve by more than the allowed spread.
     pub fn first_below(&self) -> Option<f64> {
         let mut evaluations = self.run.evaluations.iter();
         let below = |(epoch, ap): &&(f64, [f64; 2])| self.curve.is_below(*epoch as usize, *ap);
@@ -101,7 +101,7 @@ mod tests {
         let bad = [(1.0, [0.17, 0.17]), (2.0, [0.1, 0.1])];
         let text = Compared::new(run(96, &bad)).expect("a curve").to_string();
         assert!(text.contains("0.020  below") && text.contains("from epoch 2 on"), "{text}");
-        // Beyond the published epochs, the final scores are expected.
+        // After the last published epoch, the final scores are expected.
         let late = [(14.0, [0.378, 0.341]), (15.0, [0.0, 0.0])];
         let text = Compared::new(run(96, &late)).expect("a curve").to_string();
         assert!(text.contains("from epoch 15 on"), "{text}");

@@ -1,18 +1,17 @@
-//! AP by epoch of published timed runs, to compare a run with while it is running.
+//! AP by epoch of published timed runs, to judge a run while it trains.
 
 /// A published run: box and mask AP after each epoch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Curve {
     /// Images per step.
     pub global_batch: usize,
-    /// Submitter, round, GPUs and number of the run.
+    /// Submitter, round, GPUs and run number.
     pub source: &'static str,
-    /// Epoch of the first learning rate decay: from the next one on scores are higher, and vary
-    /// less.
+    /// Epoch of the first learning rate decay; later scores are higher and vary less.
     pub decay_epoch: usize,
     /// Box AP after epochs 1, 2 ..
     pub bbox: &'static [f64],
-    /// Mask AP likewise; empty if not available.
+    /// Mask AP after epochs 1, 2 ..; empty if not available.
     pub segm: &'static [f64],
 }
 
@@ -43,20 +42,20 @@ const CURVES: [Curve; 2] = [
     },
 ];
 
-/// Assumed spread between runs of one recipe: at the end, three published runs of batch 96 differ
-/// by 0.0022 (box) and 0.0035 (mask); before the first decay a curve itself falls by 0.004 from one
-/// epoch to the next.
+/// Assumed spread between runs of one recipe. For comparison: the final scores of three published
+/// runs at batch 96 differ by 0.0022 (box) and 0.0035 (mask), and before the first decay AP falls
+/// by up to 0.004 from one epoch to the next.
 const BEFORE_DECAY: f64 = 0.02;
 const AFTER_DECAY: f64 = 0.006;
 
 impl Curve {
-    /// The curve of a global batch, if one is published.
+    /// The curve for a global batch, if one is published.
     pub fn of(global_batch: usize) -> Option<&'static Self> {
         CURVES.iter().find(|curve| curve.global_batch == global_batch)
     }
 
-    /// Box and mask AP expected after `epoch`, from 1; beyond the published run, the scores of its
-    /// end.
+    /// Box and mask AP expected after `epoch`, counted from 1; after the last published epoch, the
+    /// final scores.
     pub fn expected(&self, epoch: usize) -> [Option<f64>; 2] {
         let at = |curve: &[f64]| curve.get(epoch.checked_sub(1)?).or(curve.last()).copied();
         [at(self.bbox), at(self.segm)]

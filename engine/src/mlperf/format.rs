@@ -1,8 +1,8 @@
-//! The format that all logs of timed runs share.
+//! Constants of the log format of timed runs.
 
-/// The token that begins an event, anywhere in a line.
+/// The token before an event's JSON; text before it in the line is ignored.
 pub(super) const TOKEN: &str = ":::MLLOG";
-/// The rules require this next to every result that MLCommons has not reviewed.
+/// Note that the rules require next to every result that MLCommons has not reviewed.
 pub const UNVERIFIED: &str = "unverified: these results are not verified by MLCommons";
 /// The name of the benchmark in the rules.
 pub(super) const BENCHMARK: &str = "maskrcnn";

@@ -1,4 +1,4 @@
-//! The folder `benchmarks/` of a submission: how a run is set up and repeated.
+//! The folder `benchmarks/` of a submission, with instructions to repeat a run.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::provenance;
 use crate::run_dir::write_whole;
 
 /// Writes `benchmarks/maskrcnn/implementations/SYSTEM` into the folder `out`: the config, and files
-/// that the submitter may edit, which are kept if they exist.
+/// that the submitter may edit. Existing files of the second kind are not overwritten.
 ///
 /// # Errors
 /// [`EngineError::Io`].

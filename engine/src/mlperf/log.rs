@@ -1,4 +1,4 @@
-//! The log of a timed run: lines `:::MLLOG {json}`, as `mlperf-logging` writes and checks them.
+//! Reads the log of a timed run: lines `:::MLLOG {json}` in the format of `mlperf-logging`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::format::{BENCHMARK, TOKEN};
 use crate::checkpoint::hex_digest;
 use crate::error::EngineError;
 
-/// Box and mask AP that end a run under the rules.
+/// Target box and mask AP of the rules; a run ends when it reaches both.
 const TARGETS: [f64; 2] = [0.377, 0.339];
 
 /// How a run ended.
@@ -19,7 +19,7 @@ const TARGETS: [f64; 2] = [0.377, 0.339];
 pub enum Status {
     /// It reached both targets.
     Success,
-    /// It ended before.
+    /// It ended before it reached them.
     Aborted,
     /// Its log has no `run_stop`.
     Unfinished,
@@ -38,17 +38,17 @@ pub struct RunLog {
     pub platform: Option<String>,
     /// The seed, if it is in the log.
     pub seed: Option<u64>,
-    /// True if it records that caches were cleared.
+    /// True if the log states that caches were cleared.
     pub clears_caches: bool,
-    /// SHA-256 of the file.
+    /// SHA-256 of the log file.
     pub digest: String,
-    /// Minutes from `run_start` to `run_stop`; 0 without the latter.
+    /// Minutes from `run_start` to `run_stop`; 0 without a `run_stop`.
     pub minutes: f64,
-    /// Epoch of the last `eval_accuracy`; 0 without one.
+    /// Epoch of the last `eval_accuracy`; 0 if there is none.
     pub epochs: f64,
-    /// Images of the training set.
+    /// Number of images in the training set.
     pub train_samples: usize,
-    /// Box and mask AP of that evaluation.
+    /// Box and mask AP of the last `eval_accuracy`.
     pub ap: [f64; 2],
     /// Epoch, box and mask AP of every evaluation.
     pub evaluations: Vec<(f64, [f64; 2])>,
@@ -69,9 +69,9 @@ impl RunLog {
     /// Reads the log of a Mask R-CNN run; lines without an event are ignored.
     ///
     /// # Errors
-    /// [`EngineError::Io`], or [`EngineError::Usage`] with file and line: an event that is not
-    /// JSON, lacks a required field or is repeated, another benchmark, or a log without its
-    /// beginning. A last line without a line end is still being written.
+    /// [`EngineError::Io`]; [`EngineError::Usage`], with file and line, for an event that is not
+    /// JSON, lacks a required field or is repeated, for a different benchmark, and for a log
+    /// without its beginning. An incomplete last line is ignored, as it may still be being written.
     pub fn read(path: &Path) -> Result<Self, EngineError> {
         let bytes = dali::file::read(path).map_err(crate::run_dir::io(path))?;
         let text = String::from_utf8_lossy(&bytes);
@@ -97,8 +97,8 @@ impl RunLog {
         };
         if reading.is_initializing && reading.start.is_none() {
             return Err(EngineError::Usage(format!(
-                "{} has no run_start: its clock has not started. Look again later; a run that \
-                 ended so is none",
+                "{} has no run_start: its clock has not started. Try again later; if the run has \
+                 ended, it does not count",
                 path.display()
             )));
         }
@@ -129,7 +129,7 @@ impl fmt::Display for RunLog {
             Status::Aborted => "aborted",
             Status::Unfinished => "unfinished",
         };
-        // The last batch of an epoch is not full, but counts as a step in the reference.
+        // The last batch of an epoch is not full, but the reference counts it as a step.
         let steps = self.train_samples.div_ceil(self.global_batch) as f64;
         let images = self.epochs * steps * self.global_batch as f64;
         let minutes = match self.status {
@@ -179,7 +179,7 @@ impl Reading {
         let lacks = |what: &str| format!("{} without {what}", event.key);
         match event.key.as_str() {
             "submission_benchmark" if event.value != BENCHMARK => {
-                return Err(format!("is of {}, not of {BENCHMARK}", event.value));
+                return Err(format!("is of benchmark {}, not of {BENCHMARK}", event.value));
             }
             "global_batch_size" => {
                 let size = event.value.as_u64().filter(|size| *size > 0);
@@ -194,11 +194,11 @@ impl Reading {
             "init_start" => self.is_initializing = true,
             "submission_platform" => self.platform = event.value.as_str().map(String::from),
             "run_start" if self.start.is_some() => {
-                return Err("is a second run_start: give the log of each run by itself".into());
+                return Err("is a second run_start: give a separate log for each run".into());
             }
             "run_start" => self.start = Some(event.time_ms),
             "run_stop" if self.stop.is_some() => {
-                return Err("is a second run_stop: give the log of each run by itself".into());
+                return Err("is a second run_stop: give a separate log for each run".into());
             }
             "run_stop" if self.start.is_none_or(|start| start > event.time_ms) => {
                 return Err("run_stop comes before run_start".into());
@@ -211,7 +211,7 @@ impl Reading {
                 };
                 self.stop = Some((status, event.time_ms));
             }
-            // The score may arrive after an earlier one stopped the run.
+            // A score logged after the run stopped is ignored.
             "eval_accuracy" if self.stop.is_none() => {
                 let epoch = event.metadata["epoch_num"].as_f64();
                 let epoch = epoch.filter(|epoch| (0.0..=1e6).contains(epoch));

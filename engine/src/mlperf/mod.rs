@@ -1,4 +1,4 @@
-//! Timed runs under MLPerf's rules: their logs, the system description, and the score of several.
+//! Timed runs under MLPerf's rules: logs, system descriptions, and the score of several runs.
 
 mod cache;
 mod compared;

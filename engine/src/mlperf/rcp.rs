@@ -1,62 +1,64 @@
-//! Reference convergence points (RCP): the number of epochs the reference took, and thus the
-//! minimum for a submission. They keep a submission from winning by different mathematics.
+//! Reference convergence points (RCP): the number of epochs that the reference implementation
+//! takes. A submission must not take fewer, so that it cannot gain time by converging faster than
+//! the reference.
 //!
-//! The points of MLPerf Training v3.1 and the check of `mlperf_logging.rcp_checker`: a one-sided
-//! t-test of two samples with equal variance at 5 %, of the olympic mean of five runs.
+//! The points come from MLPerf Training v3.1; the check equals `mlperf_logging.rcp_checker`: a
+//! one-sided two-sample t-test with equal variances at 5 %, on the olympic mean of five runs.
 
-/// Runs of a submission.
+/// Number of runs of a submission.
 const RUNS: usize = 5;
-/// Runs included in its olympic mean.
+/// Number of runs included in its olympic mean.
 const SCORED: f64 = (RUNS - 2) as f64;
 
-/// Global batch and epochs of ten runs of the reference, at those three of its seven published
-/// points that are not above a line between two others; the checker keeps only these.
+/// Global batch, and epochs of ten runs of the reference. These three of the seven published points
+/// form the lower convex hull; the checker drops the others.
 const POINTS: [(usize, [u32; 10]); 3] = [
     (8, [13, 13, 12, 13, 13, 13, 13, 12, 13, 12]),
     (128, [14, 14, 14, 14, 14, 14, 14, 14, 14, 14]),
     (272, [18, 17, 17, 18, 17, 17, 17, 17, 17, 16]),
 ];
 
-/// Number of samples of a point, and of an interpolated one, which counts as twice the runs of a
-/// submission; each with the 95 % quantile of Student's t with that many plus the scored runs, less
-/// 2, degrees of freedom.
+/// Number of samples n, and the 95 % quantile of Student's t with n + 3 - 2 degrees of freedom, 3
+/// being the scored runs. A published point has n = 8; an interpolated point (`BETWEEN`) counts as
+/// twice the runs of a submission, n = 10.
 const OF_POINT: (f64, f64) = (8.0, 1.833_113);
 const BETWEEN: (f64, f64) = (10.0, 1.795_885);
 
-/// How the reference converges at a global batch.
+/// Convergence of the reference at a global batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Convergence {
-    /// Epochs to the targets.
+    /// Mean number of epochs until the targets are reached.
     pub mean: f64,
-    /// The minimum mean of a submission.
+    /// The smallest mean that a submission may have.
     pub least: f64,
-    /// True if the batch lies between two points.
+    /// True if the batch is between two points.
     pub is_interpolated: bool,
 }
 
 /// The result of comparing a submission's convergence with the reference's.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Verdict {
-    /// As many epochs as the reference, or more.
+    /// At least as many epochs as the reference.
     Accepted,
-    /// Fewer, but within chance: the score is multiplied by this.
+    /// Fewer epochs, but not significantly: the score is multiplied by this factor.
     Scaled(f64),
-    /// Fewer than the reference plausibly takes: the submission is rejected.
+    /// Significantly fewer epochs than the reference: the submission is rejected.
     TooFast,
 }
 
 impl Convergence {
-    /// The reference at a global batch; a batch below every point is compared with the smallest.
+    /// The reference's convergence at a global batch; for a batch smaller than every point, that of
+    /// the smallest point.
     ///
     /// # Errors
-    /// A message for batches over 272, for which there is no point.
+    /// A message for batches above 272, the largest point.
     pub fn of(global_batch: usize) -> Result<Self, String> {
         let above = POINTS.iter().position(|(batch, _)| *batch >= global_batch);
         let Some(above) = above else {
             let largest = POINTS[POINTS.len() - 1].0;
             return Err(format!(
-                "no convergence of the reference is published for a global batch of \
-                 {global_batch}, over {largest}: a submission has to provide its own"
+                "no reference convergence is published for a global batch of {global_batch}, only \
+                 up to {largest}: a submission must provide its own"
             ));
         };
         let (batch, epochs) = POINTS[above];
@@ -88,14 +90,14 @@ impl Convergence {
     }
 }
 
-/// Mean without the smallest and the largest.
+/// Mean without the smallest and the largest value.
 fn olympic(epochs: &[u32]) -> f64 {
     let sum: u32 = epochs.iter().sum();
     let ends = epochs.iter().min().zip(epochs.iter().max()).map_or(0, |(a, b)| a + b);
     f64::from(sum - ends) / (epochs.len() - 2) as f64
 }
 
-/// Standard deviation of all values.
+/// Standard deviation of all values, not only of those in the olympic mean.
 fn spread(epochs: &[u32]) -> f64 {
     let n = epochs.len() as f64;
     let mean = epochs.iter().map(|e| f64::from(*e)).sum::<f64>() / n;

@@ -1,22 +1,23 @@
-//! The hyperparameters that MLPerf Training v3.1 allows for Mask R-CNN, by global batch: published
-//! ones if there are any, else the rules' formulas (`training_rules.adoc`, appendix of
-//! benchmark-specific rules).
+//! The hyperparameters that MLPerf Training v3.1 allows for Mask R-CNN at a global batch: those of
+//! published runs if there are any, else from the rules' formulas (`training_rules.adoc`, appendix
+//! of benchmark-specific rules).
 
 /// COCO train2017 images with a usable annotation.
 pub const TRAIN_IMAGES: usize = 117_266;
 
-/// Hyperparameters of a global batch.
+/// Hyperparameters for a global batch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recipe {
     /// Images per step.
     pub global_batch: usize,
-    /// Images that share a loss mean and the top-k of proposals: one GPU's images in the reference.
+    /// Number of images over which the loss is averaged and the top-k proposals are selected; in
+    /// the reference, the images of one GPU.
     pub images_per_group: usize,
     /// Learning rate after warm-up.
     pub learning_rate: f64,
     /// Warm-up steps.
     pub warmup_steps: u64,
-    /// Increase of the learning rate in each of them.
+    /// Increase of the learning rate in each warm-up step.
     pub warmup_factor: f64,
     /// Steps of the two learning rate decays.
     pub decay_steps: [u64; 2],
@@ -24,11 +25,11 @@ pub struct Recipe {
     pub candidates: usize,
     /// True if proposals are limited per image.
     pub per_image: bool,
-    /// Where each value comes from, one line each.
+    /// The source of each value, one line per value.
     pub derivation: Vec<String>,
 }
 
-/// Values of submitted runs.
+/// Hyperparameters of submitted runs.
 struct Published {
     global_batch: usize,
     images_per_group: usize,
@@ -38,7 +39,8 @@ struct Published {
     source: &'static str,
 }
 
-/// The published layouts; if a batch has several, the preset's is first.
+/// The published batch layouts; if a global batch has several, the one that the preset uses comes
+/// first.
 const PUBLISHED: &[Published] = &[
     published(8, 4, (500, 2e-5), [144_000, 192_000], "v2.0, 2 A30"),
     published(48, 6, (625, 9.6e-5), [24_000, 32_000], "v0.7, DGX-1"),
@@ -63,14 +65,14 @@ const fn published(
 }
 
 impl Recipe {
-    /// The recipe of a global batch, for groups of `images_per_group`; `None`: the published
-    /// groups, else the groups of 8 GPUs.
+    /// The recipe for a global batch in groups of `images_per_group`. `None` selects the published
+    /// group size; without one, that of 8 GPUs.
     ///
     /// # Errors
-    /// A message if there is no image, or groups do not divide the batch.
+    /// A message if the batch is 0, or the group size does not divide it.
     pub fn new(global_batch: usize, images_per_group: Option<usize>) -> Result<Self, String> {
         if global_batch == 0 {
-            return Err("a global batch has at least 1 image".into());
+            return Err("the global batch must be at least 1".into());
         }
         let of_batch = PUBLISHED.iter().filter(|p| p.global_batch == global_batch);
         let known = of_batch
@@ -95,8 +97,8 @@ impl Recipe {
         derivation.push(match per_image {
             true => "num_image_candidates 1000 for each image".into(),
             false => format!(
-                "num_image_candidates {candidates} = 1000 x {group} images, for the images of a \
-                 group together"
+                "num_image_candidates {candidates} = 1000 x {group} images, shared by the images \
+                 of a group"
             ),
         });
         Ok(Self {
@@ -112,7 +114,7 @@ impl Recipe {
         })
     }
 
-    /// Steps per epoch, as the reference counts them: the last one is not full.
+    /// Steps per epoch, as the reference counts them: including the last step, which is not full.
     pub fn steps_per_epoch(&self) -> u64 {
         (TRAIN_IMAGES / self.global_batch + 1) as u64
     }
@@ -129,13 +131,13 @@ fn learning_rate(global_batch: usize, derivation: &mut Vec<String>) -> f64 {
     }
     let k = ((global_batch as f64 / 16.0).round() as usize).min(MOST);
     let rate = 0.02 * k as f64;
-    // In binary, 0.02 x 3 is not the number nearest to 0.06.
+    // Rounded, as 0.02 * 3 is not the floating-point number nearest to 0.06.
     let rate = (rate * 100.0).round() / 100.0;
     derivation.push(format!("opt_base_learning_rate {rate} = 0.02 x K, K = {k}"));
     rate
 }
 
-/// Warm-up steps, and the increase of the learning rate in each; both are free.
+/// Warm-up steps, and the increase of the learning rate in each; the rules leave both free.
 fn warmup(
     learning_rate: f64,
     known: Option<&Published>,
@@ -196,7 +198,7 @@ mod tests {
         assert!(Recipe::new(256, Some(4)).expect("a recipe").per_image);
     }
 
-    /// For unpublished layouts: the reference's own single GPU, 16 images, and other layouts.
+    /// Unpublished layouts: the reference's batch of 16 images on one GPU, and others.
     #[test]
     fn other_batch_sizes_follow_mlperf_rules() {
         let of = |batch, group| Recipe::new(batch, group).expect("a recipe");

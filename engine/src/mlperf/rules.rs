@@ -1,4 +1,5 @@
-//! Deviations of a config from the rules of MLPerf's Mask R-CNN, with the clause of each.
+//! Lists how a config deviates from MLPerf's reference Mask R-CNN, with the clause of the rules for
+//! each deviation.
 
 use super::Recipe;
 use crate::config::{
@@ -10,7 +11,7 @@ use crate::config::{
 pub struct Deviation {
     /// The difference, in words.
     pub what: String,
-    /// The section of `training_rules.adoc` that it falls under, with its rule.
+    /// The section of `training_rules.adoc` that applies, with its rule.
     pub clause: &'static str,
     /// True if the closed division allows it.
     pub is_allowed: bool,
@@ -23,7 +24,7 @@ const HYPERPARAMETERS: &str = "Hyperparameters: by default those of the referenc
 const LOOP: &str = "Training Loop: equation and schedule of the optimizer";
 const ORDER: &str = "Training Data Order: packing is allowed, each datum exactly once";
 const FORMATS: &str = "Numerical Formats: fp16 and scaling are approved";
-const RANDOM: &str = "Random Numbers: stock generators, seeded as the run is";
+const RANDOM: &str = "Random Numbers: library generators, seeded by the run's seed";
 const STATE: &str = "Data State at Start of Run: reformatting without new information is allowed";
 const TARGET: &str = "Quality Target: box AP 0.377 and mask AP 0.339, evaluated each epoch";
 const MODEL: &str = "Model: the graph of the reference";
@@ -40,8 +41,8 @@ fn clause(key: &str) -> Option<&'static str> {
 }
 
 impl Config {
-    /// Deviations of this config from the reference, on a GPU if `is_device`: first those of every
-    /// onegraph run, then the config's own.
+    /// Deviations of this config from the reference, on a GPU if `is_device`: first those common to
+    /// all onegraph runs, then those of the config.
     ///
     /// # Errors
     /// As for [`Config::differences`].
@@ -51,7 +52,7 @@ impl Config {
         let reference = Config::load("mlperf_r50", &[])?;
         for Difference { key, from, to } in reference.differences(self)? {
             let Some(clause) = clause(&key) else { continue };
-            let what = format!("{key} is {to}, in the reference {from}");
+            let what = format!("{key} is {to}; the reference has {from}");
             found.push(refused(what, clause));
         }
         Ok(found)
@@ -79,7 +80,7 @@ fn of_every_run(config: &Config, is_device: bool) -> Vec<Deviation> {
         ),
         allowed("JPEGs are decoded by zune-jpeg, not libjpeg", PREPROCESSING),
         allowed("a batch has images of one padded shape, in random order", ORDER),
-        allowed("COCO's files are one mapped store: JPEGs as they were, polygons, boxes", STATE),
+        allowed("COCO's files are one mapped store: unchanged JPEGs, polygons and boxes", STATE),
         allowed(
             "samples of anchors and RoIs are drawn by Philox from seed, image and epoch, not by a \
              permutation of torch's generator",
@@ -95,7 +96,8 @@ fn of_every_run(config: &Config, is_device: bool) -> Vec<Deviation> {
     found
 }
 
-/// Choices that the rules leave open, and values outside the allowed range.
+/// Deviations in keys for which the rules allow several values: allowed choices, and values outside
+/// the allowed range.
 fn ruled(config: &Config) -> Vec<Deviation> {
     let (solver, train, rpn) = (&config.solver, &config.train, &config.model.rpn);
     let mut found = Vec::new();
@@ -118,7 +120,7 @@ fn ruled(config: &Config) -> Vec<Deviation> {
     let is_part = train.batch_size < 16 && is_whole(0.02 / rate);
     if !is_whole(rate / 0.02) && !is_part {
         found.push(refused(
-            format!("solver.learning_rate is {rate}, no multiple of 0.02"),
+            format!("solver.learning_rate is {rate}, not a multiple of 0.02"),
             HYPERPARAMETERS,
         ));
     }
@@ -141,17 +143,21 @@ fn ruled(config: &Config) -> Vec<Deviation> {
     let candidates = rpn.post_nms_top_n_train;
     if ![1000, 2000, per_chip].contains(&candidates) {
         found.push(refused(
-            format!("{candidates} proposals train a group: 1000, 2000 or {per_chip} may"),
+            format!(
+                "model.rpn.post_nms_top_n_train is {candidates}; 1000, 2000 or {per_chip} are \
+                 allowed"
+            ),
             HYPERPARAMETERS,
         ));
     }
     if train.target_box != Some(0.377) || train.target_mask != Some(0.339) {
-        found.push(refused("the targets are others", TARGET));
+        found.push(refused("the targets differ", TARGET));
     }
     found
 }
 
-/// By the formula for an integer K, or as published for this batch.
+/// True if the milestones follow the rules' formula for an integer K, or equal those published for
+/// this batch.
 fn decays_by_rule(milestones: &[u64], global_batch: usize, images_per_group: usize) -> bool {
     let by_rule = |k: u32| {
         [60_000.0, 80_000.0].map(|steps| {
@@ -204,14 +210,14 @@ mod tests {
     #[test]
     fn changed_fixed_value_is_reported_with_its_rule() {
         for (set, words) in [
-            ("solver.learning_rate=0.1201", "no multiple of 0.02 (Hyperparameters"),
+            ("solver.learning_rate=0.1201", "not a multiple of 0.02 (Hyperparameters"),
             ("solver.milestones=[12100,16000]", "not (60000, 80000)"),
             ("model.rpn.post_nms_top_n_train=3000", "3000 proposals"),
-            ("train.target_box=0.2", "the targets are others (Quality Target"),
-            ("model.fpn.channels=128", "model.fpn.channels is 128, in the reference 256 (Model"),
-            ("solver.momentum=0.8", "solver.momentum is 0.8, in the reference 0.9"),
-            ("input.min_size=640", "input.min_size is 640, in the reference 800 (Preprocessing"),
-            ("eval.max_images=50", "eval.max_images is 50, in the reference 0 (Quality"),
+            ("train.target_box=0.2", "the targets differ (Quality Target"),
+            ("model.fpn.channels=128", "model.fpn.channels is 128; the reference has 256 (Model"),
+            ("solver.momentum=0.8", "solver.momentum is 0.8; the reference has 0.9"),
+            ("input.min_size=640", "input.min_size is 640; the reference has 800 (Preprocessing"),
+            ("eval.max_images=50", "eval.max_images is 50; the reference has 0 (Quality"),
             ("loss_weights.mask=2", "loss_weights.mask is 2"),
         ] {
             let found = refusals("mlperf_r50", &[set]);

@@ -1,5 +1,5 @@
-//! The score of several timed runs: the mean time without the fastest and the slowest, and whether
-//! they converged no faster than the reference.
+//! The score of several timed runs: the mean time without the fastest and the slowest run, and a
+//! check that they did not converge faster than the reference.
 
 use std::fmt;
 
@@ -9,10 +9,10 @@ use super::format::UNVERIFIED;
 use super::log::{RunLog, Status};
 use crate::error::EngineError;
 
-/// Runs of a submission.
+/// Number of runs of a submission.
 const RUNS: usize = 5;
 
-/// Several runs of one system with one global batch.
+/// Several runs on one system with one global batch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Score {
     /// The runs, in the order given.
@@ -26,14 +26,14 @@ pub struct Score {
 pub enum Scored {
     /// Too many runs missed the targets.
     NotConverged,
-    /// Minutes and epochs without the fastest and the slowest run.
+    /// Mean minutes and mean epochs, each without the smallest and the largest value.
     Olympic {
         /// Mean minutes.
         minutes: f64,
         /// Mean epochs.
         epochs: f64,
         /// The reference's convergence and the result of the comparison, or the reason why there is
-        /// none.
+        /// no reference.
         verdict: Result<(Convergence, Verdict), String>,
     },
 }
@@ -42,20 +42,20 @@ impl Score {
     /// Scores runs: three or more; a submission has five.
     ///
     /// # Errors
-    /// [`EngineError::Usage`] for fewer, for runs of different global batches or systems, or for a
-    /// repeated log or seed.
+    /// [`EngineError::Usage`] for fewer than three runs, for different global batches or systems,
+    /// or for a repeated log or seed.
     pub fn new(runs: Vec<RunLog>) -> Result<Self, EngineError> {
         if runs.len() < 3 {
             return Err(EngineError::Usage(format!(
-                "{} of at least 3 runs: the mean leaves out the fastest and the slowest (a \
-                 submission has {RUNS})",
+                "{} given, but a score needs at least 3 runs: the mean leaves out the fastest and \
+                 the slowest (a submission has {RUNS})",
                 runs.len()
             )));
         }
         let first = &runs[0];
         if let Some(other) = runs.iter().find(|run| run.global_batch != first.global_batch) {
             return Err(EngineError::Usage(format!(
-                "{} is of global batch {}, {} of {}: runs of one submission have one",
+                "{} has global batch {}, but {} has {}: give runs with the same one",
                 first.path.display(),
                 first.global_batch,
                 other.path.display(),
@@ -65,7 +65,7 @@ impl Score {
         if let Some(other) = runs.iter().find(|run| run.platform != first.platform) {
             let name = |run: &RunLog| run.platform.clone().unwrap_or("no name".into());
             return Err(EngineError::Usage(format!(
-                "{} is of system {}, {} of {}: runs of one submission have one",
+                "{} has system {}, but {} has {}: give runs of the same one",
                 first.path.display(),
                 name(first),
                 other.path.display(),
@@ -80,12 +80,12 @@ impl Score {
                     true => format!("{path} is given twice"),
                     false => format!("{path} is a copy of {}", same.path.display()),
                 };
-                return Err(EngineError::Usage(format!("{what}: a run counts once")));
+                return Err(EngineError::Usage(format!("{what}: give each run once")));
             }
             let is_same = |other: &&RunLog| run.seed.is_some() && other.seed == run.seed;
             if let Some(same) = earlier.iter().find(is_same) {
                 return Err(EngineError::Usage(format!(
-                    "{path} and {} have the same seed {}: each run of a submission has its own",
+                    "{path} and {} have the same seed {}: give runs with different seeds",
                     same.path.display(),
                     run.seed.unwrap_or_default()
                 )));
@@ -97,7 +97,7 @@ impl Score {
 }
 
 impl Score {
-    /// Why these runs do not give a submission score; `None` if they do.
+    /// The reason why these runs have no score; `None` if they have one.
     pub fn why_none(&self) -> Option<String> {
         if let Some(run) = self.runs.iter().find(|run| run.status == Status::Unfinished) {
             return Some(format!("{} is unfinished", run.path.display()));
@@ -114,7 +114,8 @@ impl Score {
 
 fn scored(runs: &[RunLog]) -> Scored {
     let converged: Vec<&RunLog> = runs.iter().filter(|r| r.status == Status::Success).collect();
-    // A run that missed the targets counts as infinitely slow: one may be dropped as the slowest.
+    // A run that missed the targets counts as infinitely slow, so one such run can be dropped as
+    // the slowest.
     if converged.len() + 1 < runs.len() {
         return Scored::NotConverged;
     }
@@ -144,7 +145,7 @@ impl fmt::Display for Score {
         };
         let of = |lacks: fn(&RunLog) -> bool| self.runs.iter().filter(|run| lacks(run)).count();
         tell(f, of(|run| run.seed.is_none()), "state no seed")?;
-        tell(f, of(|run| !run.clears_caches), "do not say that caches were cleared (cache_clear)")?;
+        tell(f, of(|run| !run.clears_caches), "do not state that caches were cleared")?;
         let Scored::Olympic { minutes, epochs, verdict } = &self.scored else {
             return writeln!(f, "no score: more than one of {count} runs missed the targets");
         };
@@ -185,7 +186,7 @@ mod tests {
     use super::super::log::{RunLog, Status};
     use super::{Score, Scored};
 
-    /// A log like submitted ones, mixed with other output.
+    /// A log like those of submissions, mixed with unrelated output.
     fn log(folder: &Path, name: &str, minutes: f64, epochs: u32, status: &str) -> RunLog {
         let event = |ms: f64, key: &str, value: &str, metadata: &str| {
             format!(
@@ -253,7 +254,7 @@ mod tests {
         let bare = RunLog { seed: None, clears_caches: false, ..runs[0].clone() };
         let text = Score::new(vec![bare, runs[1].clone(), runs[2].clone()]).expect("a score");
         let text = text.to_string();
-        for part in ["warning: 1 of 3 logs state no seed", "1 of 3 logs do not say that caches"] {
+        for part in ["warning: 1 of 3 logs state no seed", "1 of 3 logs do not state that caches"] {
             assert!(text.contains(part), "{text}");
         }
         let copy = RunLog { path: "copy".into(), ..runs[0].clone() };

@@ -1,5 +1,5 @@
-//! The system description, `systems/NAME.json`: the properties that the machine reports. The
-//! submitter fills in the other fields, which are preserved when the file is written again.
+//! The system description, `systems/NAME.json`, with the properties that the machine reports. The
+//! submitter fills in the remaining fields; they are preserved when the file is written again.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::provenance;
 use crate::run_dir::{io, write_whole};
 use crate::runtime::Machine;
 
-/// Fields that `system_desc_checker` requires and that cannot be read from the machine.
+/// Fields that `system_desc_checker` requires and the machine does not report.
 const BY_HAND: [&str; 14] = [
     "accelerator_frequency",
     "accelerator_host_interconnect",
@@ -31,7 +31,8 @@ const BY_HAND: [&str; 14] = [
     "hw_notes",
 ];
 
-/// Fields that depend on the run: existing values are from an earlier run.
+/// Fields that depend on the run; values in an existing file are from an earlier run, so they are
+/// replaced.
 const OF_THE_RUN: [&str; 7] = [
     "accelerators_per_node",
     "division",
@@ -47,8 +48,8 @@ const OF_THE_RUN: [&str; 7] = [
 pub struct System(Map<String, Value>);
 
 impl System {
-    /// This machine, as one of `nodes` identical ones, with `accelerators` that a run uses on each;
-    /// 0 if it runs on CPUs.
+    /// Describes a system of `nodes` machines identical to this one, each with `accelerators`
+    /// devices in use; 0 for a run on CPUs.
     pub fn here(submission: &Submission, nodes: usize, accelerators: usize) -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let installed = Installed::find().ok().filter(|_| accelerators > 0);
@@ -95,12 +96,12 @@ impl System {
         Self(fields)
     }
 
-    /// Writes the description into the folder `out`. Keeps every field that an existing description
-    /// has filled in, except those that depend on the run. Returns its path, and the fields that
-    /// are still empty.
+    /// Writes the description into the folder `out`. Fields filled in an existing description are
+    /// kept, except those that depend on the run. Returns the file's path and the fields that are
+    /// still empty.
     ///
     /// # Errors
-    /// [`EngineError::Usage`] for a file that is not a description; [`EngineError::Io`].
+    /// [`EngineError::Usage`] if the existing file is not a description; [`EngineError::Io`].
     pub fn write(mut self, out: &Path) -> Result<(PathBuf, Vec<String>), EngineError> {
         let name = self.0["system_name"].as_str().unwrap_or_default();
         let path = out.join("systems").join(format!("{name}.json"));
@@ -127,8 +128,8 @@ fn is_empty(value: &Value) -> bool {
     value.as_str() == Some("")
 }
 
-/// Number of distinct values of `keys` in combination in `/proc/cpuinfo`, as text; empty if it does
-/// not have `needed`.
+/// Number of distinct combinations of the values of `keys` in `/proc/cpuinfo`, as text; empty if
+/// the key `needed` is missing.
 fn count(cpus: &str, needed: &str, keys: &[&str]) -> String {
     let of = |block: &str, key: &str| {
         let line = block.lines().find(|line| line.split(':').next().map(str::trim) == Some(key));
@@ -140,12 +141,12 @@ fn count(cpus: &str, needed: &str, keys: &[&str]) -> String {
     if different.is_empty() { String::new() } else { different.len().to_string() }
 }
 
-/// Kilohertz as megahertz.
+/// Converts a text in kilohertz to one in megahertz.
 fn megahertz(text: &str) -> String {
     text.trim().parse::<u64>().map_or(String::new(), |khz| format!("{} MHz", khz / 1000))
 }
 
-/// The levels of a processor's cache.
+/// Describes the cache levels of a processor.
 fn caches(folder: &Path) -> String {
     let read = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default().trim().to_string();
     let levels =

@@ -1,4 +1,5 @@
-//! Times a run: events in the order of MLPerf's rules, from clearing the caches to `run_stop`.
+//! Times a run: logs its events in the order that MLPerf's rules require, from clearing the caches
+//! to `run_stop`.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -13,8 +14,8 @@ use crate::error::EngineError;
 use crate::evaluate::Evaluation;
 use crate::train::{Event, Observer};
 
-/// Longest initialization, after which the clock starts: less than 30 minutes, as the official
-/// checker requires.
+/// Maximum initialization time; after it the clock runs. The official checker requires less than 30
+/// minutes.
 const INIT: Duration = Duration::from_millis(30 * 60_000 - 10);
 
 /// The submitter and the system.
@@ -22,11 +23,11 @@ const INIT: Duration = Duration::from_millis(30 * 60_000 - 10);
 pub struct Submission {
     /// The submitter.
     pub org: String,
-    /// The system's name, as in its description.
+    /// The system's name, as in the system description.
     pub system: String,
-    /// Its availability: `onprem`, `cloud`, `preview` or `research`.
+    /// Availability of the system: `onprem`, `cloud`, `preview` or `research`.
     pub status: String,
-    /// True if it follows the rules of the closed division.
+    /// True if the submission follows the rules of the closed division.
     pub is_closed: bool,
 }
 
@@ -36,7 +37,7 @@ impl Submission {
         if self.is_closed { "closed" } else { "open" }
     }
 
-    /// The log of run `number` in the folder `out`.
+    /// Path of the log of run `number` in the folder `out`.
     pub fn result(&self, out: &Path, number: usize) -> PathBuf {
         let system = out.join("results").join(&self.system);
         system.join(BENCHMARK).join(format!("result_{number}.txt"))
@@ -54,11 +55,11 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// Begins the log of a run of `config` at `path`, before anything of the run is created, and
-    /// after the caches of each host were `cleared`.
+    /// Begins the log of a run of `config` at `path`. Call it after clearing the caches (`cleared`
+    /// states which, by host) and before creating anything else of the run.
     ///
     /// # Errors
-    /// A log that exists or cannot be written.
+    /// A log that already exists, or cannot be written.
     pub fn begin(
         path: &Path,
         submission: &Submission,
@@ -76,7 +77,7 @@ impl Timer {
         log.fact("submission_status", submission.status.as_str())?;
         log.fact("submission_platform", submission.system.as_str())?;
         log.event(Kind::Start, "init_start", Value::Null, json!({}))?;
-        // The official check of seeds requires a source location.
+        // The official checker requires a source location for the seed.
         let place = json!({"file": file!(), "lineno": line!()});
         log.event(Kind::Point, "seed", config.train.seed.into(), place)?;
         write_parameters(&mut log, config)?;
@@ -84,7 +85,7 @@ impl Timer {
         Ok(Self { log, config: config.clone(), began, has_started: false, has_stopped: false })
     }
 
-    /// Writes lines for readers of the log.
+    /// Writes text for human readers of the log.
     ///
     /// # Errors
     /// A line that cannot be written.
@@ -92,7 +93,8 @@ impl Timer {
         self.log.text(text)
     }
 
-    /// The run failed. If its clock never started, there was no run, and its log is removed.
+    /// Call it when the run failed. Logs an aborted run; if its clock never started, removes the
+    /// log instead.
     ///
     /// # Errors
     /// A line that cannot be written, or a log that cannot be removed.
@@ -106,13 +108,14 @@ impl Timer {
         self.stop(false)
     }
 
-    /// Starts the clock now, or at the time when the initialization reached its limit.
+    /// Starts the clock now, or in the past if the initialization exceeded its limit, at that
+    /// limit.
     fn start_clock(&mut self) -> Result<(), EngineError> {
         let late = self.began.elapsed().saturating_sub(INIT);
         if !late.is_zero() {
             let late = late.as_secs();
             self.log
-                .text(&format!("initialization took 30 minutes: the clock runs for {late} s"))?;
+                .text(&format!("initialization exceeds 30 minutes: clock began {late} s ago"))?;
         }
         self.log.event_ago(late, Kind::End, "init_stop", Value::Null, json!({}))?;
         self.log.event_ago(late, Kind::Start, "run_start", Value::Null, json!({}))?;
@@ -132,7 +135,7 @@ impl Timer {
     ) -> Result<(), EngineError> {
         let mut value = json!({});
         for (name, summary) in evaluation.summaries() {
-            // Undefined is -1, which is never a target.
+            // An undefined AP is -1, which reaches no target.
             value[name.to_uppercase()] = summary.ap().into();
         }
         let metadata = json!({"epoch_num": epoch});
@@ -155,7 +158,7 @@ impl Observer for Timer {
         match *event {
             Event::Prepared { train_images, val_images, passes, steps_per_epoch } => {
                 check_epochs(self.config.train.steps, steps_per_epoch)?;
-                // Before everything else: it may have started in the past.
+                // First, since the clock may have started in the past, and events must be in order.
                 self.start_clock()?;
                 self.log.fact("gradient_accumulation_steps", passes)?;
                 self.log.fact("train_samples", train_images)?;
@@ -192,20 +195,20 @@ fn write_parameters(log: &mut LogWriter, config: &Config) -> Result<(), EngineEr
     log.fact("max_image_size", config.input.max_size)
 }
 
-/// A run ends with an epoch, since its images are counted in epochs.
+/// A timed run must end at the end of an epoch, since its images are counted in epochs.
 fn check_epochs(steps: u64, steps_per_epoch: u64) -> Result<(), EngineError> {
     if steps.is_multiple_of(steps_per_epoch) {
         return Ok(());
     }
     Err(EngineError::Usage(format!(
-        "train.steps is {steps}, and an epoch has {steps_per_epoch} steps: a timed run is of whole \
-         epochs; set train.steps={}",
+        "train.steps is {steps}, but an epoch has {steps_per_epoch} steps: a timed run must have \
+         whole epochs; set train.steps={}",
         steps.next_multiple_of(steps_per_epoch)
     )))
 }
 
-/// The increase of the learning rate per warm-up step (the reference's factor), or the share of the
-/// full rate at its start.
+/// The increase of the learning rate per warm-up step, as in the reference; for other warm-up
+/// rules, the share of the full rate at the start of the warm-up.
 fn warmup_factor(config: &Config) -> f64 {
     let solver = &config.solver;
     match solver.warmup_rule {
@@ -221,7 +224,8 @@ mod tests {
     use super::super::log::{RunLog, Status};
     use super::*;
 
-    /// Minutes of a run on two hosts that ends at once, or fails, after an initialization.
+    /// Minutes that the log counts for a run on two hosts that fails during an initialization of
+    /// `minutes`, or is aborted immediately after it.
     fn counted_after(minutes: u64, fails: bool) -> Option<f64> {
         let place = tempfile::tempdir().expect("a folder");
         let path = place.path().join("result_0.txt");

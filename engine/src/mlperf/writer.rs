@@ -27,8 +27,8 @@ impl Kind {
     }
 }
 
-/// The time of day of a run: the time of its start plus the elapsed monotonic time, unaffected by
-/// changes to the system clock.
+/// Wall-clock time of a run: the start time plus the elapsed monotonic time, unaffected by changes
+/// to the system clock.
 #[derive(Debug)]
 struct Clock {
     began: Instant,
@@ -47,7 +47,7 @@ impl Clock {
     }
 }
 
-/// An append-only log of complete lines.
+/// An append-only log, written in complete lines.
 #[derive(Debug)]
 pub(super) struct LogWriter {
     path: PathBuf,
@@ -59,7 +59,7 @@ impl LogWriter {
     /// Begins the log at `path`.
     ///
     /// # Errors
-    /// [`EngineError::Usage`] if there is one; [`EngineError::Io`].
+    /// [`EngineError::Usage`] if the file exists; [`EngineError::Io`].
     pub(super) fn create(path: &Path) -> Result<Self, EngineError> {
         if path.exists() {
             return Err(EngineError::Usage(format!(
@@ -74,10 +74,10 @@ impl LogWriter {
         Ok(Self { path, file, clock: Clock::start() })
     }
 
-    /// Removes the log, and its folders if they are otherwise empty.
+    /// Removes the log, and the folders around it that are then empty.
     pub(super) fn discard(&self) -> Result<(), EngineError> {
         std::fs::remove_file(&self.path).map_err(crate::run_dir::io(&self.path))?;
-        // The folders of the benchmark, of the system, and of all results.
+        // The folders of the benchmark, the system, and all results.
         for folder in self.path.ancestors().skip(1).take(3) {
             if std::fs::remove_dir(folder).is_err() {
                 break;
@@ -102,7 +102,7 @@ impl LogWriter {
         self.event_ago(Duration::ZERO, kind, key, value, metadata)
     }
 
-    /// Writes an event from some time ago.
+    /// Writes an event that happened `ago` before now.
     pub(super) fn event_ago(
         &mut self,
         ago: Duration,
@@ -112,7 +112,7 @@ impl LogWriter {
         metadata: Value,
     ) -> Result<(), EngineError> {
         let time = self.clock.milliseconds() - ago.as_millis() as u64;
-        // The fields in the order of mllog, for human readers.
+        // Fields in the order that mllog writes, for human readers.
         let kind = kind.name();
         let line = format!(
             "{TOKEN} {{\"namespace\": \"\", \"time_ms\": {time}, \"event_type\": \"{kind}\", \
@@ -132,7 +132,7 @@ impl LogWriter {
 mod tests {
     use super::*;
 
-    /// As if the system clock had been set to one day before 1970.
+    /// Simulates a system clock set to one day before 1970.
     #[test]
     fn clock_step_does_not_change_run_times() {
         let day = Duration::from_secs(24 * 3600);

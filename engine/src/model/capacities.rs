@@ -1,4 +1,4 @@
-//! Maximum sizes of one image's data.
+//! Maximum sizes of the data of one image.
 
 /// Capacities per image in the loader's slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,7 +16,8 @@ pub struct SlotShape {
 }
 
 impl SlotShape {
-    /// Capacities without data, for images of this size with this many objects.
+    /// Estimated capacities if there is no data set, for images of this size with this many
+    /// objects.
     pub fn imagined(height: usize, width: usize, objects: usize) -> Self {
         let (parts, coords) = (4 * objects, 128 * objects);
         Self { pixels: 3 * height * width, objects, parts, coords, runs: 1024 }

@@ -1,4 +1,4 @@
-//! The detection pass: images in, boxes, classes, scores and mask probabilities out.
+//! The detection pass: computes boxes, classes, scores and mask probabilities from images.
 
 use graph::prune::prune;
 
@@ -11,7 +11,7 @@ use super::preprocess::preprocess;
 use super::{BuiltProgram, ModelSpec};
 use crate::error::EngineError;
 
-/// Builds the detection pass. Output tensors, with at most D detections per image, compacted over
+/// Builds the detection pass. Its output tensors hold up to D detections per image, compacted over
 /// the batch in image order: `det_boxes` (`[N*D, 4]`) in network pixels, `det_scores`,
 /// `det_labels`, `det_image_idx` (`[N*D]`), `det_counts` (`[N]`), `num_detections` (`[1]`), and for
 /// a Mask R-CNN `mask_probs` (`[N*D, S, S]`).

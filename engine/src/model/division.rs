@@ -1,4 +1,4 @@
-//! How a step is divided: its groups of images over ranks, and each rank's groups over passes.
+//! Divides a step: its groups of images among ranks, and the groups of a rank among passes.
 
 use std::ops::Range;
 
@@ -9,22 +9,22 @@ use ranks::Group;
 use super::MicroStep;
 use crate::error::EngineError;
 
-/// The part of every step that one rank runs.
+/// The share of each step that one rank runs.
 ///
 /// On the CPU a pass is one group of images, and the gradients of all groups are added in one fixed
-/// tree: the weights are bit-identical for any number of ranks. On a device a pass is a micro-step;
-/// all-reduced values agree up to rounding.
+/// tree, so weights are bit-identical for any number of ranks. On a device a pass is a micro-step;
+/// results for different numbers of ranks agree up to rounding.
 #[derive(Debug, Clone)]
 pub struct Division {
-    /// This rank, and how many there are.
+    /// This rank's number, and the number of ranks.
     pub ranks: Ranks,
-    /// Passes of each rank in a step.
+    /// Number of passes of each rank in a step.
     pub passes: usize,
-    /// Images of a pass.
+    /// Number of images of a pass.
     pub images: usize,
-    /// The connection between CPU ranks; a single process unless it is set.
+    /// The connection between CPU ranks; by default a single process.
     pub group: Group,
-    /// Ranks on this machine, including this one.
+    /// Number of ranks on this machine, including this one.
     pub local_ranks: usize,
     images_per_group: usize,
     on_cpu: bool,
@@ -36,8 +36,8 @@ impl Division {
     /// The division of the config's batch for this rank.
     ///
     /// # Errors
-    /// [`EngineError::Usage`] if the ranks do not get the same number of complete groups; it lists
-    /// the numbers of ranks that do.
+    /// [`EngineError::OfAllRanks`] if the ranks cannot get equally many complete groups; the
+    /// message lists the numbers of ranks that can.
     pub fn new(train: &Train, target: &Target, ranks: Ranks) -> Result<Self, EngineError> {
         let on_cpu = target.is_cpu();
         let unit = train.images_per_group * if on_cpu { 1 } else { train.micro_steps };
@@ -60,7 +60,7 @@ impl Division {
         })
     }
 
-    /// One process, one pass.
+    /// The division for a step of one process and one pass.
     pub(super) fn whole() -> Self {
         Self {
             ranks: Ranks::SINGLE,
@@ -74,7 +74,7 @@ impl Division {
         }
     }
 
-    /// The division of a run with one process.
+    /// The division for a run with one process.
     pub fn single(train: &Train, target: &Target) -> Self {
         match Self::new(train, target, Ranks::SINGLE) {
             Ok(division) => division,
@@ -82,37 +82,37 @@ impl Division {
         }
     }
 
-    /// A step of one process in this many passes; `None` if they do not divide the batch.
+    /// A step of one process in `passes` passes; `None` if `passes` does not divide the batch.
     pub fn in_passes(train: &Train, target: &Target, passes: usize) -> Option<Self> {
         let divides = passes > 0 && train.batch_size.is_multiple_of(passes);
         let images = divides.then(|| train.batch_size / passes)?;
         Some(Self { passes, images, ..Self::single(train, target) })
     }
 
-    /// The same steps with the all-reduces of devices, even with one rank: its steps then contain
-    /// the same ops as with several. Changes nothing on the CPU.
+    /// This division with all-reduces even for a single rank, so that its steps contain the same
+    /// ops as those of several ranks. No effect on the CPU.
     pub fn reducing(self) -> Self {
         Self { reduces_alone: !self.on_cpu, ..self }
     }
 
-    /// The same steps, all passes run by one process.
+    /// This division with all ranks' passes run by one process.
     pub fn gathered(&self) -> Self {
         let (ranks, group) = (Ranks::SINGLE, Group::single());
         Self { ranks, passes: self.parts(), group, reduces_alone: false, ..self.clone() }
     }
 
-    /// Passes of all ranks in a step.
+    /// Number of passes in a step, over all ranks.
     pub fn parts(&self) -> usize {
         self.ranks.count * self.passes
     }
 
-    /// This rank's passes among those of all ranks.
+    /// The range of this rank's passes among the passes of all ranks.
     pub fn own(&self) -> Range<usize> {
         let first = self.ranks.rank * self.passes;
         first..first + self.passes
     }
 
-    /// True if the passes are weighted: a step has several, or all-reduces.
+    /// True if the losses of a pass are weighted: a step has several passes, or all-reduces.
     pub fn is_weighted(&self) -> bool {
         self.parts() > 1 || self.reduces_alone
     }
@@ -122,27 +122,29 @@ impl Division {
         !self.on_cpu && (self.ranks.count > 1 || self.reduces_alone)
     }
 
-    /// The divisor that turns the step's final sum of gradients into the mean that the update uses.
+    /// Divisor of the final gradient sum of a step that gives the mean for the update.
     pub fn divisor(&self) -> usize {
-        // Devices divide by the number of ranks before they all-reduce fp16 values.
+        // Devices have already divided by the number of ranks, before the all-reduce of fp16
+        // values.
         if self.on_cpu { self.parts() } else { self.passes }
     }
 
-    /// The kind of the pass that updates; it contains everything that the others contain.
+    /// The kind of the pass that updates parameters; its program contains everything that early
+    /// passes contain.
     pub fn updating(&self) -> MicroStep {
         let is_whole = if self.on_cpu { self.parts() == 1 } else { self.passes == 1 };
         if is_whole { MicroStep::Whole } else { MicroStep::Last }
     }
 
-    /// The images of a step in pass `part` of all passes: none if the last batch of an epoch is too
-    /// short.
+    /// The images of pass `part`, counted over all ranks; may be empty in the last batch of an
+    /// epoch.
     pub fn part<'a, T>(&self, images: &'a [T], part: usize) -> &'a [T] {
         let first = (part * self.images).min(images.len());
         &images[first..(first + self.images).min(images.len())]
     }
 
-    /// The weight of a pass's losses, times the number of passes: a step is the mean over its
-    /// groups that contain images, on any rank.
+    /// The weight of a pass's losses, times the number of passes: the losses of a step are means
+    /// over its non-empty groups on all ranks.
     pub fn weight(&self, images: usize, images_of_step: usize) -> f32 {
         let groups = |images: usize| images.div_ceil(self.images_per_group);
         (groups(images) * self.parts()) as f32 / groups(images_of_step) as f32

@@ -5,26 +5,28 @@ use std::collections::BTreeMap;
 use score::Rle;
 use serde::{Deserialize, Serialize};
 
-/// A detected object. Ranks send it in a format without field names, so no field may be skipped.
+/// A detected object. Ranks exchange it in a format without field names, so serde must not skip
+/// fields.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Found {
     /// Class, from 1.
     pub label: usize,
     /// Score, 0 to 1.
     pub score: f32,
-    /// x1, y1, x2, y2 in image pixels; its width is x2 - x1, for any convention of the model.
+    /// x1, y1, x2, y2 in image pixels; the width is x2 - x1, regardless of the model's box
+    /// convention.
     pub bbox: [f32; 4],
     /// Mask at image size, if the model predicts masks.
     pub mask: Option<Rle>,
-    /// Keypoints, if the model predicts them: x, y in image pixels, as the data annotates them,
-    /// and their score (`model.keypoint_head.score`).
+    /// Keypoints, if the model predicts them: x, y in image pixels, in the convention of the
+    /// annotations, and the score (`model.keypoint_head.score`).
     pub keypoints: Option<Vec<[f32; 3]>>,
     /// Predictions of custom heads, by name.
     pub further: BTreeMap<String, Vec<f32>>,
 }
 
 impl Found {
-    /// An object without keypoints, and without predictions of custom heads.
+    /// An object without keypoints and predictions of custom heads.
     pub fn new(label: usize, score: f32, bbox: [f32; 4], mask: Option<Rle>) -> Self {
         Self { label, score, bbox, mask, keypoints: None, further: BTreeMap::new() }
     }

@@ -1,4 +1,5 @@
-//! Feature pyramid (Lin et al. 2017): 1x1 laterals, top-down sums, 3x3 outputs; no ReLU.
+//! Feature pyramid (Lin et al. 2017): 1x1 lateral convolutions, top-down sums, 3x3 output
+//! convolutions; no ReLU.
 
 use configs::table;
 use graph::{GraphError, TensorId};
@@ -18,7 +19,8 @@ table! {
         /// Channels of every level. Default 256.
         #[key(range = 1..=65_536, unit = "channels", resume = Step, mlperf = Model)]
         pub channels: usize = 256,
-        /// `"max_pool"` (default) adds a level of twice the coarsest stride for the RPN; `"none"`.
+        /// Additional level for the RPN: `"max_pool"` (default), with twice the coarsest stride, or
+        /// `"none"`.
         #[key(resume = Step, mlperf = Model)]
         pub extra_level: ExtraLevel = ExtraLevel::MaxPool,
         /// Norm after each convolution, instead of a bias: `"frozen_batch_norm"`,
@@ -29,17 +31,18 @@ table! {
     }
 }
 
-/// The level above the backbone's coarsest.
+/// The level after the backbone's coarsest level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ExtraLevel {
-    /// A 1x1 max pool of stride 2 on the coarsest output (P6 of a ResNet).
+    /// Max pooling of the coarsest output with kernel 1 and stride 2 (P6 of a ResNet).
     MaxPool,
     /// No extra level.
     None,
 }
 
-/// Output maps, finest first (P2..P6 of the reference model), all with the same channels.
+/// Adds the pyramid. Returns its output maps, finest first (P2..P6 of a ResNet), all with the same
+/// number of channels.
 pub(super) fn fpn(net: &mut Net<'_>, maps: &[TensorId]) -> Result<Vec<TensorId>, GraphError> {
     let config = &net.spec.config.model.fpn;
     let channels = config.channels;

@@ -1,4 +1,4 @@
-//! The fusions of a program, as selected by the config.
+//! Applies the fusions that the config selects.
 
 use crate::config::Fused;
 use graph::{Program, fuse};
@@ -6,7 +6,8 @@ use graph::{Program, fuse};
 use super::ModelSpec;
 use super::level_gradients::join_level_gradients;
 
-/// Applies the fusions to a program without dead nodes. The CPU, the reference, has none.
+/// Applies the fusions to a program without dead nodes. On the CPU, which is the reference, there
+/// are no fusions.
 pub(super) fn apply(program: &mut Program, spec: &ModelSpec<'_>) {
     if spec.target.is_cpu() {
         return;

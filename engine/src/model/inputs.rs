@@ -1,8 +1,8 @@
 //! The arrays that a program receives per batch.
 //!
-//! A new array is one row: name, role, extents, clear value. The program's input then becomes a
-//! field of the struct, which `fill_slot` of the loader, or the filler in
-//! `engine/src/train/feed.rs`, fills.
+//! To add an array, add a row with name, role, extents and clear value. The program's input becomes
+//! a field of the generated struct. The data is filled by the loader's `fill_slot` or the filler in
+//! `engine/src/train/feed.rs`.
 
 use std::borrow::Cow;
 
@@ -20,7 +20,7 @@ use super::{Division, ModelSpec};
 use crate::error::EngineError;
 
 batch_arrays! {
-    /// Inputs that describe the images. An image's network size is also in its view.
+    /// Inputs that describe the images. An image's view also contains its network size.
     pub ImageInputs {
         pixels: Pixels [Images, Pixels] Kept;
         views: Index [Images, Fixed(View::LEN)] Zeros;
@@ -44,10 +44,10 @@ batch_arrays! {
 }
 
 batch_arrays! {
-    /// Inputs of a pass that is not a whole step. `micro_weight` is the share of its losses in the
-    /// step's, times the number of passes of all ranks: 1 if each has the same number of non-empty
-    /// groups. `stop` is 1 if this rank was requested to stop, else 0; its all-reduced sum informs
-    /// all ranks.
+    /// Inputs of a pass that is not a whole step. `micro_weight` is the pass's share of the step's
+    /// losses, times the number of passes of all ranks; it is 1 if all passes have equally many
+    /// non-empty groups. `stop` is 1 if this rank was requested to stop, else 0; the all-reduced
+    /// sum informs all ranks.
     pub(super) PassInputs {
         micro_weight: Scalar [Fixed(1)] Zeros;
         stop: Scalar [Fixed(1)] Zeros;
@@ -55,37 +55,37 @@ batch_arrays! {
 }
 
 batch_arrays! {
-    /// Inputs of a step with colour jitter: the colour map of each image.
+    /// Input of a step with colour jitter: a colour transformation for each image.
     pub(super) ColourInputs {
         colours: Scalar [Images, Fixed(COLOURS)] Zeros;
     }
 }
 
 impl ColourInputs {
-    /// The arrays of a config: none without colour jitter.
+    /// The arrays for a config; none without colour jitter.
     pub(super) fn arrays(config: &Config) -> &'static [Array] {
         if config.input.augment.changes_colours() { Self::ARRAYS } else { &[] }
     }
 
-    /// Declares the input that [`Self::arrays`] has for the config.
+    /// Declares the input if the config has colour jitter.
     pub(super) fn declare_any(program: &mut Program, spec: &ModelSpec<'_>) -> Option<TensorId> {
         let arrays = Self::arrays(spec.config);
         arrays.first().map(|_| Self::declare(program, spec).colours)
     }
 }
 
-/// The slot of a training step of one pass over `images` images, without further arrays.
+/// Slot layout of a one-pass training step on `images` images, without additional arrays.
 ///
 /// # Errors
-/// None for the tables above: their names are distinct.
+/// None for the tables above, as their names are distinct.
 pub fn training_layout(images: usize, slot: SlotShape) -> Result<SlotLayout, EngineError> {
     loss_layout(&[], images, slot)
 }
 
-/// The same with the arrays that its config adds ([`super::further_arrays`]).
+/// [`training_layout`] with the additional arrays `further` ([`super::further_arrays`]).
 ///
 /// # Errors
-/// An array of a head with the same name as another array.
+/// An additional array with the name of an existing array.
 pub(crate) fn loss_layout(
     further: &[Array],
     images: usize,
@@ -94,7 +94,7 @@ pub(crate) fn loss_layout(
     slot_layout(&[ImageInputs::ARRAYS, ObjectInputs::ARRAYS, further], images, slot)
 }
 
-/// The slot of a pass of this division, with the arrays that its config adds
+/// Slot layout of a pass of this division, with the additional arrays `further`
 /// ([`super::further_arrays`]).
 ///
 /// # Errors
@@ -108,7 +108,7 @@ pub fn step_layout(
     slot_layout(&[ImageInputs::ARRAYS, ObjectInputs::ARRAYS, further, pass], division.images, slot)
 }
 
-/// The slot of a detection pass over `images` images.
+/// Slot layout of a detection pass on `images` images.
 ///
 /// # Errors
 /// As for [`training_layout`].

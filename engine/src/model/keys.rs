@@ -1,4 +1,4 @@
-//! `[model]`: the kind of detector, the weights to start from, and the tables of its parts.
+//! The table `[model]`: kind of detector, initial weights, and the tables of the detector's parts.
 
 use configs::{Check, table};
 use schemars::JsonSchema;
@@ -8,7 +8,7 @@ use super::backbones::{self, Backbone, NormKind};
 use super::detectors::{self, Normed, detectors};
 use crate::config::{Config, Fpn};
 
-/// Defines the table and its kinds, including the detectors' tables.
+/// Defines the table, including the detectors' tables, and the kinds of model.
 macro_rules! model {
     (
         $(#[doc = $kinds:tt])*
@@ -22,29 +22,30 @@ table! {
         $(#[doc = $kinds])*
         #[key(resume = Step, mlperf = Model)]
         pub kind: ModelKind = ModelKind::MaskRcnn,
-        /// Foreground classes. Default 0: the number of categories in the data.
+        /// Number of foreground classes. Default 0: the number of categories in the data.
         #[key(range = 0..=65_535, unit = "classes", resume = Classes, mlperf = Free)]
         pub num_classes: usize = 0,
         /// Weights file of a complete detector to start from (safetensors, `.pth`, `.pkl` or
-        /// `.npz`, with torchvision, detectron2, maskrcnn-benchmark or Tensorpack names). Only
-        /// tensors that depend on the number of classes may differ; they are randomly initialised.
-        /// `train --init` sets it. Default: none.
+        /// `.npz`, with torchvision, detectron2, maskrcnn-benchmark or Tensorpack names). Only the
+        /// shapes of tensors that depend on the number of classes may differ; these tensors are
+        /// randomly initialised. `train --init` sets it. Default: none.
         #[key(resume = Start, mlperf = Model)]
         pub weights: Option<String> = None,
-        /// Predictors keep the rows of classes that `weights` has under the same name, and only the
-        /// others are reinitialised; `--finetune` sets it. Default false.
+        /// The predictors keep the rows of classes that `weights` contains under the same name;
+        /// only the remaining rows are reinitialised. `--finetune` sets it. Default false.
         #[key(resume = Start, mlperf = Model)]
         pub finetune: bool = false,
-        /// Parameters that are missing in the weights file, or have another shape, keep their
-        /// initial values instead of ending the run; `--allow-partial` sets it. Default false.
+        /// Parameters that are missing from the weights file, or have a different shape there, keep
+        /// their initial values instead of ending the run; `--allow-partial` sets it. Default
+        /// false.
         #[key(resume = Free, mlperf = Model)]
         pub allow_partial: bool = false,
-        /// Weights of another project are loaded even if its models compute something different,
-        /// and the differences are listed; `--names-only` sets it. Default false.
+        /// Weights of other projects are loaded by name even if the models compute different
+        /// functions; the differences are listed. `--names-only` sets it. Default false.
         #[key(resume = Free, mlperf = Model)]
         pub names_only: bool = false,
-        /// Frozen parameters, by torchvision's names, where `*` matches any text (`["backbone.*",
-        /// "rpn.head.*"]`), in addition to `backbone.frozen_stages`. Default `[]`.
+        /// Parameters to freeze in addition to `backbone.frozen_stages`, by torchvision name; `*`
+        /// matches any text (`["backbone.*", "rpn.head.*"]`). Default `[]`.
         #[key(resume = State, mlperf = Model)]
         pub freeze: Vec<String> = Vec::new(),
         /// The body.
@@ -85,7 +86,7 @@ impl ModelKind {
 }
 
 impl Model {
-    /// Foreground classes: `num_classes`, or `found` if that is 0.
+    /// Number of foreground classes: `num_classes`, or `found` if that is 0.
     pub fn classes_or(&self, found: usize) -> usize {
         if self.num_classes > 0 { self.num_classes } else { found }
     }
@@ -100,14 +101,14 @@ impl Model {
         [vec![of_body, of_pyramid], (self.kind.family().normed)(self)].concat()
     }
 
-    /// True if any part has this norm.
+    /// True if any part of the model has this norm.
     pub fn has_norm(&self, norm: NormKind) -> bool {
         self.normed().iter().any(|part| part.norm == Some(norm) && !part.channels.is_empty())
     }
 }
 
 table! {
-    /// `[model.boxes]`: the meaning of a box's corners.
+    /// `[model.boxes]`: convention of box corners.
     pub struct Boxes {
         /// Corners are inclusive pixel indices: width is `x2 - x1 + 1` (Detectron, MLPerf). Default
         /// false: width is `x2 - x1`.
@@ -126,7 +127,7 @@ pub(crate) fn check(config: &Config, check: &mut Check) {
     if let Some(weights) = &backbone.weights {
         check.text("model.backbone.weights", weights);
         check.require(config.model.weights.is_none(), "model.weights", || {
-            "conflicts with model.backbone.weights; a whole model holds its backbone: set one"
+            "conflicts with model.backbone.weights; a whole model has its backbone: set only one"
                 .into()
         });
     }
@@ -141,7 +142,7 @@ pub(crate) fn check(config: &Config, check: &mut Check) {
     detectors::check(config, check);
 }
 
-/// A group norm must divide all channel counts that it normalizes.
+/// The number of groups of a group norm must divide the channel counts of all normalized layers.
 fn groups(config: &Config, check: &mut Check) {
     let backbone = &config.model.backbone;
     let groups = backbone.norm_groups;
@@ -153,7 +154,7 @@ fn groups(config: &Config, check: &mut Check) {
         let fits = norm != Some(NormKind::GroupNorm) || uneven.is_none();
         check.require(fits, "model.backbone.norm_groups", || {
             let count = uneven.unwrap_or_default();
-            format!("is {groups}, which does not divide {part} of {count} channels; change either")
+            format!("is {groups}, which does not divide {part}'s {count} channels; change either")
         });
     }
 }

@@ -1,5 +1,5 @@
-//! The gradients of the pyramid's maps, from the RoIs of all heads and from sampled anchors,
-//! computed by one node: each map is written once, without a separate sum.
+//! Joins the gradients of the pyramid's maps, from the RoIs of all heads and from the sampled
+//! anchors, into one node, which writes each map once and needs no separate sum.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use graph::fuse::join_gradients;
 use kernels::OpRef;
 use kernels::ops::level_gradients::LevelGradients;
 
-/// Joins the nodes.
+/// Replaces the gradient nodes of a map by one node.
 pub(super) fn join_level_gradients(program: &mut Program) {
     join_gradients(program, LevelGradients::takes, |ops| {
         let (op, order) = LevelGradients::of(ops)?;

@@ -1,4 +1,4 @@
-//! Tensors that `[[train.log]]` reads after a step.
+//! The tensors that `[[train.log]]` reads after a step.
 
 use std::collections::BTreeSet;
 
@@ -12,18 +12,18 @@ use super::patterns::invalid;
 use crate::error::EngineError;
 use crate::names::{matches, misfit};
 
-/// Prefix of the output sum of a parameter's gradient over a step, times the loss scale and
+/// Prefix of the output with a parameter's gradient, multiplied by the loss scale and
 /// [`super::Division::divisor`].
 pub(crate) const LOGGED_GRADIENT: &str = "logged/gradient/";
-/// Prefix of an output activation.
+/// Prefix of an output with an activation.
 pub(crate) const LOGGED_ACTIVATION: &str = "logged/activation/";
 
-/// Outputs the gradients of the step, if this pass has them, and the activations that the config
-/// requests. Call after the fusions: an output tensor would prevent a fusion, and thus change the
+/// Makes the requested gradients (if this pass has the step's gradients) and activations output
+/// tensors. Call it after the fusions: an output tensor prevents fusions, which would change the
 /// rounding.
 ///
 /// # Errors
-/// A pattern that matches nothing.
+/// A pattern that matches no tensor.
 pub(super) fn keep(
     net: &mut Net<'_>,
     trained: &[Trained],

@@ -1,4 +1,4 @@
-//! The weight of each class in the loss of a classifier.
+//! The weights of the classes in the classifier's loss.
 
 use std::collections::HashMap;
 
@@ -8,14 +8,14 @@ use crate::classes::NO_CATEGORY;
 use crate::error::EngineError;
 use crate::names::nearest;
 
-/// The name of the class of an RoI without an object.
+/// Name of the background class in the config.
 const BACKGROUND: &str = "background";
 
-/// The weight of each class of a model, background first; none if the config sets none. `classes`
-/// are the model's class names, from class 1.
+/// The weight of each class, background first; empty if the config sets no weights. `classes` are
+/// the model's classes, from class 1.
 ///
 /// # Errors
-/// [`ConfigError::Invalid`] for a name that is not a class.
+/// [`ConfigError::Invalid`] for an unknown or ambiguous name, or if all weights are 0.
 pub(crate) fn class_weights(
     weights: &LossWeights,
     classes: &[(String, u64)],
@@ -46,7 +46,7 @@ pub(crate) fn class_weights(
         };
         all[class] = *weight;
     }
-    // Classes that the data lacks have neither a name nor objects.
+    // Classes that the data lacks have no name and no objects, so their weights do not count.
     let named = all[1..].iter().zip(classes).filter(|(_, (name, _))| name != NO_CATEGORY);
     if !classes.is_empty() && named.map(|(weight, _)| weight).all(|weight| *weight == 0.0) {
         return invalid(

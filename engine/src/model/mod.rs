@@ -1,5 +1,5 @@
-//! The detector, described as Programs: backbone, FPN, RPN, RoI heads, the training step and the
-//! detection pass. Nothing is executed here.
+//! Builds the model's Programs: backbone, FPN, RPN and RoI heads, in a training step or a detection
+//! pass. Nothing is executed here.
 
 pub(crate) mod backbones;
 mod capacities;
@@ -60,9 +60,9 @@ use graph::Program;
 /// Height and width in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ImageSize {
-    /// Pixels from top to bottom.
+    /// Height in pixels.
     pub height: usize,
-    /// Pixels from left to right.
+    /// Width in pixels.
     pub width: usize,
 }
 
@@ -78,18 +78,18 @@ pub enum MicroStep {
     /// The whole step.
     #[default]
     Whole,
-    /// A pass whose gradients accumulate for later.
+    /// A pass before the last; its gradients are accumulated.
     Early,
-    /// The last pass: the update uses the accumulated gradients.
+    /// The last pass, which updates parameters with the accumulated gradients.
     Last,
 }
 
-/// The part of a step that a training program runs, and how the step is divided.
+/// The kind of pass that a training program runs, and the division of the step.
 #[derive(Debug, Clone)]
 pub struct Part {
     /// The kind of pass.
     pub micro: MicroStep,
-    /// The ranks, and their passes.
+    /// Ranks, and the passes of each.
     pub division: Division,
 }
 
@@ -99,12 +99,12 @@ impl Part {
         Self { micro: MicroStep::Whole, division: Division::whole() }
     }
 
-    /// The pass of a division that updates.
+    /// The pass of a division that updates parameters.
     pub fn updating(division: &Division) -> Self {
         Self { micro: division.updating(), division: division.clone() }
     }
 
-    /// The passes before it.
+    /// A pass before the updating one.
     pub fn early(division: &Division) -> Self {
         Self { micro: MicroStep::Early, division: division.clone() }
     }
@@ -117,22 +117,23 @@ pub struct ModelSpec<'a> {
     pub config: &'a Config,
     /// Foreground classes.
     pub num_classes: usize,
-    /// Images per run, N, i.e. per pass.
+    /// N, the number of images per run of the program.
     pub images: usize,
     /// Padded size of the images.
     pub padded: ImageSize,
     /// Capacities of the loader's slot.
     pub slot: SlotShape,
-    /// The target: on a GPU weights have fp32 masters, and the step publishes its losses.
+    /// The target. On a GPU, weights have fp32 masters, and a step publishes its losses.
     pub target: Target,
-    /// The part of a step, if it has several passes or ranks.
+    /// The part of the step that the program runs.
     pub part: Part,
-    /// Intermediate tensors stay readable, by name.
+    /// True if intermediate tensors are outputs, readable by name.
     pub observe: bool,
 }
 
 impl<'a> ModelSpec<'a> {
-    /// Detection on one image of the smallest size, for the parameters, which do not depend on it.
+    /// Detection on one image of the smallest size. Its program has the same parameters as for any
+    /// size.
     pub fn smallest(config: &'a Config, num_classes: usize, target: Target) -> Self {
         let side = config.input.size_divisor;
         Self {
@@ -147,13 +148,13 @@ impl<'a> ModelSpec<'a> {
         }
     }
 
-    /// True if the target is a GPU in fp16, which fp16-only ops require.
+    /// True if the target is a GPU with fp16, so that fp16-only ops can be used.
     pub(super) fn is_in_fp16(&self) -> bool {
         self.target.gpu().is_some_and(|gpu| gpu.precision == Precision::Fp16)
     }
 
-    /// True if a loss scale is useful: not with f32 gradients on a GPU. The CPU, which does not
-    /// need it either, takes the same steps as a GPU in fp16.
+    /// True if steps use a loss scale. GPUs with f32 gradients do not need one; neither does the
+    /// CPU, but it uses one so that its steps equal those of a GPU with fp16.
     pub(super) fn scales_losses(&self) -> bool {
         self.target.is_cpu() || self.is_in_fp16()
     }
@@ -166,9 +167,9 @@ pub struct BuiltProgram {
     pub program: Program,
     /// Its parameters and frozen statistics, in torchvision's module order.
     pub params: Vec<Param>,
-    /// Names of a training step's losses, in the order of logs and reports.
+    /// Names of a training step's losses, in their order in logs and reports.
     pub losses: Vec<&'static str>,
-    /// The weight of each in the sum that training minimizes.
+    /// Weight of each loss in the sum that training minimizes.
     pub loss_weights: Vec<f32>,
     /// Layout of the published results, if the step is for a device.
     pub ring: Option<RingLayout>,

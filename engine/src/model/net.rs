@@ -1,4 +1,4 @@
-//! Layers of the model on top of a Program: each declares its parameters and adds its op.
+//! Adds layers to a Program: each layer declares its parameters and adds its op.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::names::matches;
 /// A loss of a training step.
 #[derive(Debug, Clone, Copy)]
 pub struct Loss {
-    /// Its name in logs, metrics and reports: `loss_` and one or more words.
+    /// Name in logs, metrics and reports: `loss_` plus one or more words.
     pub name: &'static str,
     /// The loss, `[1]`.
     pub value: TensorId,
@@ -33,7 +33,7 @@ pub struct Truth {
     pub images: ImageInputs,
     /// Their objects.
     pub objects: ObjectInputs,
-    /// Boxes `[N, G, 4]` in network pixels; those of `objects` are in source pixels.
+    /// Boxes `[N, G, 4]` in network pixels; the boxes in `objects` are in source pixels.
     pub gt_boxes: TensorId,
 }
 
@@ -47,11 +47,11 @@ pub struct Net<'a> {
     params: Vec<Param>,
     frozen: bool,
     drawn_by: Option<TensorId>,
-    /// The weight of each class in the classifier's loss, background first; empty: the same.
+    /// Weight of each class in the classifier's loss, background first; empty if all are equal.
     pub(super) class_weights: Arc<[f32]>,
-    /// Tensors that one part of the model passes to another, by name.
+    /// Tensors passed between parts of the model, by name.
     noted: BTreeMap<&'static str, Vec<TensorId>>,
-    /// Tensors that may be read, by name.
+    /// Tensors that `[[train.log]]` may read, by name.
     pub(super) observed: Vec<(String, TensorId)>,
 }
 
@@ -66,13 +66,13 @@ pub struct ConvShape {
     pub stride: usize,
     /// Dilation.
     pub dilation: usize,
-    /// Groups: each has an equal share of the channels, and its own filters.
+    /// Number of groups; each has an equal share of the channels, and its own filters.
     pub groups: usize,
 }
 
 impl ConvShape {
-    /// With an odd kernel, padded by half of it, so that a stride of 1 keeps the size; without
-    /// padding for an even one.
+    /// An odd kernel is padded by half its size, so that a stride of 1 preserves the map's size; an
+    /// even kernel is not padded.
     pub fn new(channels: usize, kernel: usize, stride: usize) -> Self {
         Self { channels, kernel, stride, dilation: 1, groups: 1 }
     }
@@ -106,12 +106,12 @@ impl<'a> Net<'a> {
         }
     }
 
-    /// The parameters that are declared, in order.
+    /// The parameters declared so far, in order.
     pub fn params(&self) -> &[Param] {
         &self.params
     }
 
-    /// Parameters declared from now on are frozen.
+    /// Sets if parameters declared from now on are frozen.
     pub(super) fn set_frozen(&mut self, frozen: bool) {
         self.frozen = frozen;
     }
@@ -121,33 +121,33 @@ impl<'a> Net<'a> {
         self.frozen
     }
 
-    /// Sets the image keys for random sampling; without them nothing is sampled.
+    /// Sets the image keys that seed random ops; without them, layers are deterministic.
     pub(super) fn draw_by(&mut self, image_keys: TensorId) {
         self.drawn_by = Some(image_keys);
     }
 
-    /// The keys of the images of a training step.
+    /// The image keys, in a training step.
     pub(super) fn drawn_by(&self) -> Option<TensorId> {
         self.drawn_by
     }
 
-    /// Ops added from now on belong to this part of the model, by dotted name.
+    /// Assigns ops added from now on to this part of the model, a dotted name.
     pub fn part(&mut self, part: &str) {
         self.program.set_part(part);
     }
 
-    /// Passes tensors to another part of the model, which calls [`Self::noted`].
+    /// Stores tensors under a name, for a different part of the model to read with [`Self::noted`].
     pub(super) fn note(&mut self, name: &'static str, tensors: &[TensorId]) {
         self.noted.insert(name, tensors.to_vec());
     }
 
-    /// Tensors that another part of the model has passed under this name.
+    /// The tensors that a different part of the model stored under this name.
     pub(super) fn noted<const N: usize>(&self, name: &str) -> Option<[TensorId; N]> {
         self.noted.get(name)?.as_slice().try_into().ok()
     }
 
-    /// Names a tensor that `[[train.log]]` may read, and makes it an output if the spec requests
-    /// it.
+    /// Names a tensor that `[[train.log]]` may read; makes it an output if [`ModelSpec::observe`]
+    /// is set.
     pub fn observe(&mut self, name: &str, tensor: TensorId) {
         self.observed.push((name.to_string(), tensor));
         if self.spec.observe {
@@ -196,7 +196,7 @@ impl<'a> Net<'a> {
         self.param(format!("{name}.bias"), &[channels], Layout::Same, ParamKind::Bias, init)
     }
 
-    /// A convolution with bias; `count` limits it to the first rows. Its parameters are
+    /// A convolution with bias, on the first `count` rows if `count` is given. Its parameters are
     /// `NAME.weight` and `NAME.bias`.
     ///
     /// # Errors
@@ -216,8 +216,9 @@ impl<'a> Net<'a> {
         self.conv(inputs, shape, relu)
     }
 
-    /// For each of the first `count` rows, the channel of a 1x1 convolution with bias selected by
-    /// the row's label. `x` is the output of a ReLU, and its gradient is masked.
+    /// A 1x1 convolution with bias that, for each of the first `count` rows, only computes the
+    /// channel of the row's label. `x` is the output of a ReLU; the op applies the ReLU's mask to
+    /// the gradient of `x`.
     pub(super) fn class_masks(
         &mut self,
         x: TensorId,
@@ -248,7 +249,7 @@ impl<'a> Net<'a> {
         Init::torch_default(self.channels(x) / shape.groups * shape.kernel * shape.kernel)
     }
 
-    /// The convolution of these inputs.
+    /// A convolution with these inputs.
     pub(super) fn conv(
         &mut self,
         inputs: Conv2dInputs<TensorId>,
@@ -261,8 +262,8 @@ impl<'a> Net<'a> {
         self.program.apply1(op, inputs)
     }
 
-    /// A linear layer `[M, outputs]` over the first `count` rows of `[M, ..]`. Its parameters are
-    /// `NAME.weight` and `NAME.bias`.
+    /// A linear layer from `[M, ..]` to `[M, outputs]`, on the first `count` rows. Its parameters
+    /// are `NAME.weight` and `NAME.bias`.
     ///
     /// # Errors
     /// A shape that the op rejects.
@@ -288,8 +289,8 @@ impl<'a> Net<'a> {
         self.program.apply1(Linear { relu, counted: true }, inputs)
     }
 
-    /// A transposed convolution of stride 2 over the first `count` rows, which doubles a map. Its
-    /// parameters are `NAME.weight` and `NAME.bias`.
+    /// A transposed convolution with stride 2, which doubles a map's sides, on the first `count`
+    /// rows. Its parameters are `NAME.weight` and `NAME.bias`.
     pub(super) fn deconv(
         &mut self,
         x: TensorId,
@@ -311,7 +312,7 @@ impl<'a> Net<'a> {
     }
 }
 
-/// Inputs of a plain convolution.
+/// Inputs of a convolution without bias, residual and count.
 pub(super) fn plain(x: TensorId, w: TensorId) -> Conv2dInputs<TensorId> {
     Conv2dInputs { x, w, scale: None, bias: None, residual: None, count: None }
 }

@@ -16,7 +16,7 @@ use super::params::{Init, Layout, ParamKind};
 pub(super) struct After {
     pub(super) residual: Option<TensorId>,
     pub(super) relu: bool,
-    /// Number of valid images, or RoIs.
+    /// Number of valid images or RoIs.
     pub(super) count: Option<TensorId>,
 }
 
@@ -29,7 +29,7 @@ impl After {
     }
 }
 
-/// A convolution without bias and the norm after it: the names of both, and the initial weights.
+/// A convolution without bias and its norm: the names of both, the shape, and the initial weights.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NormedConv<'n> {
     pub(super) conv: &'n str,
@@ -39,7 +39,7 @@ pub(super) struct NormedConv<'n> {
 }
 
 impl Net<'_> {
-    /// A convolution, its norm, and what follows.
+    /// A convolution, its norm, and the ops `after`.
     pub(super) fn normed_conv(
         &mut self,
         x: TensorId,
@@ -71,7 +71,7 @@ impl Net<'_> {
         }
     }
 
-    /// A convolution `NAME.0` of the pyramid or a head, with a bias or followed by the norm
+    /// A convolution `NAME.0` of the pyramid or a head, either with a bias or followed by the norm
     /// `NAME.1`.
     pub(super) fn conv_block(
         &mut self,
@@ -91,7 +91,8 @@ impl Net<'_> {
         }
     }
 
-    /// A convolution with a frozen batch norm and ReLU, of images with a padding channel.
+    /// The backbone's stem on images with a padding channel: convolution, frozen batch norm and
+    /// ReLU.
     pub(super) fn stem(
         &mut self,
         x: TensorId,
@@ -105,7 +106,7 @@ impl Net<'_> {
         self.program.apply1(Stem, StemInputs { x, w, scale, bias })
     }
 
-    /// Scale and shift [c] of a frozen batch norm, whose statistics are declared as parameters.
+    /// Scale and shift [c] of a frozen batch norm; also declares its statistics as parameters.
     fn frozen_bn(&mut self, bn: &str, c: usize) -> [TensorId; 2] {
         let stats = [("weight", 1.0), ("bias", 0.0), ("running_mean", 0.0), ("running_var", 1.0)];
         for (stat, value) in stats {
@@ -119,8 +120,8 @@ impl Net<'_> {
         })
     }
 
-    /// The weights of a convolution with the following norm folded into them, and the resulting
-    /// bias: only the statistics are constants.
+    /// Folds a norm with constant statistics and trained scale and shift into the preceding
+    /// convolution. Returns the folded weights and bias.
     fn folded_norm(&mut self, w: TensorId, name: &str) -> Result<[TensorId; 2], GraphError> {
         let c = self.program.desc(w).dim(0);
         let eps = self.spec.config.model.backbone.norm_eps as f32;
@@ -135,8 +136,8 @@ impl Net<'_> {
         self.program.apply(FoldNorm { eps }, FoldNormInputs { w, gamma, beta, mean, var })
     }
 
-    /// Group norm, then the residual, then ReLU. Rows past a count may have any finite value: later
-    /// ops use the count too, and give them no gradient.
+    /// Group norm, addition of the residual, and ReLU. Rows past a count may have any finite value:
+    /// later ops also use the count, and give these rows no gradient.
     pub(super) fn group_norm(
         &mut self,
         x: TensorId,

@@ -1,4 +1,4 @@
-//! The end of a training step: the norms of the gradients, and the update of the parameters.
+//! The end of a training step: gradient norms and parameter update.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::schedule::schedule;
 use super::state_names::{AVERAGE, AVERAGED, MASTER};
 use crate::names::matches;
 
-/// The output statistics of all trained parameters, in order.
+/// Name of the output with the statistics of all trained parameters, in order.
 pub(crate) const PARAMETER_STATS: &str = "parameter_stats";
 
 /// A parameter that the step trains.
@@ -38,8 +38,8 @@ pub(super) fn trained(net: &Net<'_>) -> Vec<Trained> {
     trained.collect()
 }
 
-/// Adds norms, step control, and the update of every trained parameter. Returns `control`,
-/// `grad_norms`, and the statistics of the parameters, if they are requested.
+/// Adds gradient norms, step control, and the update of every trained parameter. Returns `control`,
+/// `grad_norms` and, if requested, the statistics of the parameters.
 pub(super) fn update(
     net: &mut Net<'_>,
     trained: &[Trained],
@@ -74,13 +74,13 @@ pub(super) fn update(
     Ok([control, norms].into_iter().chain(stats).collect())
 }
 
-/// The state of a counter.
+/// Declares the state of a counter.
 fn count(net: &mut Net<'_>, name: &str) -> TensorId {
     net.program.state(name, TensorDesc::new(Role::Index, &[1]))
 }
 
-/// The node that updates every trained parameter, and its state: weights, momenta, fp32 masters of
-/// those that have one, then the rule's own state, then averages.
+/// The op that updates every trained parameter, and its state tensors: weights, momenta, fp32
+/// masters of weights that have one, the rule's own state, averages.
 fn parameter_update(net: &mut Net<'_>, trained: &[Trained]) -> (ParameterUpdate, Vec<TensorId>) {
     let (config, on_device) = (net.spec.config, !net.spec.target.is_cpu());
     let (solver, rule) = (&config.solver, config.solver.rule());
@@ -120,7 +120,7 @@ fn parameter_update(net: &mut Net<'_>, trained: &[Trained]) -> (ParameterUpdate,
     (ParameterUpdate { rule, momentum, groups, stats, average }, updates)
 }
 
-/// How a parameter of this name and kind is updated, if it needs no master.
+/// The update settings of a parameter with this name and kind, without a master.
 pub fn group_of(solver: &Solver, name: &str, kind: ParamKind) -> Group {
     let (own_decay, own_factor) = match kind {
         ParamKind::Bias => (solver.bias_weight_decay, solver.bias_lr_factor),

@@ -5,7 +5,7 @@ use graph::TensorId;
 /// The kind of a parameter, which determines its weight decay and learning rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParamKind {
-    /// Weight of a convolution or linear layer.
+    /// Weights of a convolution or linear layer.
     Weight,
     /// Bias.
     Bias,
@@ -24,11 +24,11 @@ pub enum Layout {
     Conv,
     /// Ours [C, R, S, K], theirs [C, K, R, S].
     ConvTranspose,
-    /// A linear layer at each position: ours [K, 1, 1, C], theirs [K, C].
+    /// A linear layer applied at each position: ours [K, 1, 1, C], theirs [K, C].
     Pointwise,
     /// A scale per channel: ours `[C]`, theirs `[C, 1, 1]`.
     Channels,
-    /// A linear layer after a flatten of [C, side, side] (theirs) or [side, side, C] (ours).
+    /// A linear layer after flattening [C, side, side] (theirs) or [side, side, C] (ours).
     Flattened {
         /// Channels.
         channels: usize,
@@ -37,7 +37,7 @@ pub enum Layout {
     },
 }
 
-/// Initial values, after torchvision.
+/// Initial values, as in torchvision.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Init {
     /// Constant.
@@ -55,18 +55,18 @@ pub enum Init {
 }
 
 impl Init {
-    /// torch's default for convolutions and linear layers (Kaiming uniform, a = sqrt 5), also the
-    /// range of their biases.
+    /// torch's default for convolutions and linear layers (Kaiming uniform, a = sqrt 5); biases
+    /// have the same range.
     pub fn torch_default(fan_in: usize) -> Self {
         Init::Uniform { bound: 1.0 / (fan_in as f32).sqrt() }
     }
 
-    /// Kaiming uniform with a = 1: FPN.
+    /// Kaiming uniform with a = 1, used in the FPN.
     pub fn kaiming_uniform_a1(fan_in: usize) -> Self {
         Init::Uniform { bound: (3.0 / fan_in as f32).sqrt() }
     }
 
-    /// Kaiming normal, fan-out, for ReLU: ResNet and the mask head.
+    /// Kaiming normal for ReLU in fan-out mode, used in ResNet and the mask head.
     pub fn kaiming_normal_fan_out(fan_out: usize) -> Self {
         Init::Normal { std: (2.0 / fan_out as f32).sqrt() }
     }
@@ -85,6 +85,6 @@ pub struct Param {
     pub kind: ParamKind,
     /// Initial values.
     pub init: Init,
-    /// The tensor, if gradients reach it; `None` for frozen parts.
+    /// The tensor, if it is trained; `None` if it is frozen.
     pub trained: Option<TensorId>,
 }

@@ -1,4 +1,4 @@
-//! Checks of `model.freeze` and `[[solver.groups]]` against the parameters of the model.
+//! Checks `model.freeze` and `[[solver.groups]]` against the model's parameters.
 
 use crate::config::{ConfigError, Solver};
 
@@ -34,7 +34,7 @@ pub(super) fn check(net: &Net<'_>) -> Result<(), EngineError> {
     Err(invalid("model.freeze".into(), problem))
 }
 
-/// A message for each group that does not affect the settings of any trained parameter.
+/// A message for each group that changes no settings of a trained parameter.
 pub(crate) fn idle_groups(solver: &Solver, params: &[Param]) -> Vec<String> {
     let is_idle = |i: &usize| {
         let mut without = solver.clone();
@@ -62,7 +62,7 @@ fn check_pattern(key: &str, pattern: &str, net: &Net<'_>) -> Result<(), EngineEr
     misfit(pattern, "parameter", &names).map_or(Ok(()), |problem| Err(invalid(key.into(), problem)))
 }
 
-/// The error of a key of the config.
+/// The error for a config key.
 pub(super) fn invalid(key: String, problem: String) -> EngineError {
     ConfigError::Invalid { file: "config".into(), key, problem }.into()
 }

@@ -1,4 +1,4 @@
-//! From source pixels to the network's input, and from annotated boxes to network pixels.
+//! Transforms source pixels to the network's input, and annotated boxes to network pixels.
 
 use crate::config::{ChannelOrder, Fused};
 use graph::{GraphError, TensorId};
@@ -11,7 +11,8 @@ use super::backbones::has_frozen_stem;
 use super::inputs::{ImageInputs, ObjectInputs};
 use super::net::{Net, Truth};
 
-/// Channels of an image in memory: one more than it has if a GPU's frozen stem reads it that way.
+/// Number of stored channels of an image: 4 for a GPU's frozen stem that reads padded pixels, else
+/// 3.
 fn image_channels(spec: &ModelSpec<'_>) -> usize {
     let reads_four = has_frozen_stem(&spec.config.model.backbone)
         && spec.padded.width.is_multiple_of(2)
@@ -19,8 +20,8 @@ fn image_channels(spec: &ModelSpec<'_>) -> usize {
     if reads_four && spec.is_in_fp16() { stem::STORED_CHANNELS } else { stem::CHANNELS }
 }
 
-/// The images transformed by their views, with their colours changed by `colours` if present,
-/// normalized and padded, [N, H, W, C] with C from [`image_channels`].
+/// Transforms images by their views, changes colours by `colours` if present, normalizes and pads.
+/// Returns [N, H, W, C], with C from [`image_channels`].
 pub(super) fn preprocess(
     net: &mut Net<'_>,
     images: ImageInputs,

@@ -1,4 +1,5 @@
-//! The results that a step on a device publishes to the host: one row of a ring in mapped memory.
+//! The results that a step on a device publishes to the host: each pass writes one row of a ring in
+//! mapped memory.
 
 use std::sync::Arc;
 
@@ -11,12 +12,12 @@ use kernels::{Role, TensorDesc};
 use super::net::{Loss, Net};
 use super::state_names::{RING, RING_STEP};
 
-/// Minimum number of rows: more than are ever in flight.
+/// Minimum number of rows, larger than the number of steps in flight.
 const MIN_ROWS: usize = 8;
 
-/// Layout of a row. Word 0 is the step number, followed by the losses, [`Control`], and the
-/// gradient norms, the total last; if requested, counts of correct predictions follow the losses,
-/// and statistics of the parameters follow the norms.
+/// Layout of a row: step number, losses, number of stop requests if all-reduced, counts of correct
+/// predictions if requested, [`Control`], gradient norms (the total last), and statistics of the
+/// parameters if requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RingLayout {
     /// Rows.
@@ -24,11 +25,11 @@ pub struct RingLayout {
     /// Words per row.
     pub width: usize,
     losses: Vec<&'static str>,
-    /// Counts of correct predictions.
+    /// Number of counts of correct predictions.
     counts: usize,
-    /// Trained parameters.
+    /// Number of trained parameters.
     parameters: usize,
-    /// True if the losses are all-reduced, followed by the number of requests to stop.
+    /// True if the losses are all-reduced and followed by the number of stop requests.
     pub(crate) is_summed: bool,
 }
 
@@ -37,13 +38,13 @@ pub struct RingLayout {
 pub struct Row {
     /// Losses by name.
     pub losses: Vec<(&'static str, f32)>,
-    /// Ranks that were requested to stop.
+    /// Number of ranks that were requested to stop.
     pub stop: f32,
     /// Counts of correct predictions, see [`kernels::ops::accuracies`]; empty unless requested.
     pub counts: Vec<f32>,
     /// The step's control values.
     pub control: Control,
-    /// Norms of the scaled gradients, and of all of them.
+    /// Norm of each scaled gradient, then of all together.
     pub norms: Vec<f32>,
     /// Statistics of the parameters, see [`kernels::ops::parameter_update`]; empty unless
     /// requested.
@@ -70,15 +71,15 @@ impl RingLayout {
 /// The published tensors, in addition to the losses.
 #[derive(Debug)]
 pub(super) struct Published<'a> {
-    /// Instead of the losses, their all-reduced sums with the requests to stop.
+    /// All-reduced losses and stop requests, published instead of the losses.
     pub(super) summed: Option<TensorId>,
     /// Counts of correct predictions, if requested.
     pub(super) counts: Option<TensorId>,
-    /// After the last micro-step control, norms, and statistics if requested.
+    /// In the last pass: control, norms and, if requested, statistics.
     pub(super) results: &'a [TensorId],
 }
 
-/// Adds the node that publishes losses, and the rest, for `parameters` trained parameters.
+/// Adds the node that publishes the losses and `Published`, for `parameters` trained parameters.
 pub(super) fn publish(
     net: &mut Net<'_>,
     losses: &[Loss],
@@ -96,7 +97,7 @@ pub(super) fn publish(
     let counts = counts.map_or(0, |counts| net.program.desc(counts).len());
     let of_pass = losses.len() + usize::from(is_summed) + counts;
     let width = 1 + of_pass + Control::LEN + norms + stats;
-    // A power of two, so rows stay consecutive when the step counter wraps.
+    // A power of two, so that the row order is preserved when the step counter wraps around.
     let rows = MIN_ROWS.max(2 * net.spec.part.division.passes).next_power_of_two();
     let ring = net.program.state(RING, TensorDesc::new(Role::Scalar, &[rows, width]));
     let step = net.program.state(RING_STEP, TensorDesc::new(Role::Index, &[1]));

@@ -1,9 +1,9 @@
-//! The learning-rate schedule of a config, in the form of the op that advances it.
+//! Converts a config's learning-rate schedule to the op's representation.
 
 use crate::config::{Config, Schedule};
 use kernels::ops::control_step::LrSchedule;
 
-/// The schedule that `solver` describes.
+/// The schedule that `[solver]` describes.
 pub(super) fn schedule(config: &Config) -> LrSchedule {
     let solver = &config.solver;
     let (base, warmup_steps) = (config.rate_for_batch(solver.learning_rate), solver.warmup_steps);

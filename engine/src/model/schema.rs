@@ -1,5 +1,4 @@
-//! The arrays of a batch, as a table: its rows generate the inputs of programs, the loader's slots
-//! with their sizes and views, and the copies of a step.
+//! The arrays of a batch, as tables from which program inputs and the loader's slots are generated.
 
 use std::borrow::Cow;
 
@@ -14,7 +13,7 @@ use crate::error::EngineError;
 /// One extent of an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
-    /// Images per batch, N: the first extent if each image has a row.
+    /// Images per batch, N; it is the first extent if each image has a row.
     Images,
     /// Bytes of source pixels per image.
     Pixels,
@@ -35,16 +34,16 @@ pub enum Extent {
 pub struct Array {
     /// Name of the program's input, and of the slot's array.
     pub name: &'static str,
-    /// Role, which decides the element type.
+    /// Role, which determines the element type.
     pub role: Role,
     /// Extents.
     pub extents: Cow<'static, [Extent]>,
-    /// Value of elements that a batch does not fill.
+    /// Value of elements that a batch leaves unfilled.
     pub clear: Clear,
 }
 
 impl Array {
-    /// The tensor for `images` images.
+    /// Tensor description for `images` images.
     fn desc(&self, images: usize, slot: SlotShape) -> TensorDesc {
         let extent = |extent: &Extent| match extent {
             Extent::Images => images,
@@ -64,7 +63,7 @@ impl Array {
         program.input(self.name, self.desc(spec.images, spec.slot))
     }
 
-    /// The array in a slot.
+    /// The loader's description of the array.
     fn of_slot(&self, images: usize, slot: SlotShape) -> loader::Array {
         let desc = self.desc(images, slot);
         assert!(!self.role.follows_precision(), "{}: one for all", self.name);
@@ -80,8 +79,8 @@ impl Array {
     }
 }
 
-/// The layout of a slot with these arrays. It matches the device layout of a program that declares
-/// the same arrays first and in the same order.
+/// Slot layout of these arrays. It equals the layout on a device if a program declares the same
+/// arrays first, in the same order.
 ///
 /// # Errors
 /// [`dali::DaliError::Layout`] if two arrays have the same name.
@@ -95,8 +94,8 @@ pub(super) fn slot_layout(
     Ok(SlotLayout::new(images, arrays, ALIGNMENT)?)
 }
 
-/// Declares a group of arrays: a table with one [`Array`] per row, and a struct with the program
-/// input of each.
+/// Defines a group of arrays: a table of [`Array`]s, one per row, and a struct with a program input
+/// for each.
 macro_rules! batch_arrays {
     ($(#[$doc:meta])* $vis:vis $group:ident {
         $($name:ident: $role:ident [$($extent:expr),+] $clear:ident;)+

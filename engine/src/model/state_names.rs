@@ -1,20 +1,20 @@
-//! Names of the state that a program has in addition to its parameters and to the state of a rule.
+//! Names of a program's state tensors, except parameters and the state of an update rule.
 
-/// Prefix of the fp32 masters of weights that the device holds as fp16.
+/// Prefix of fp32 masters of weights that the device stores in fp16.
 pub(crate) const MASTER: &str = "master/";
-/// State that the step writes for the host to read: see [`super::RingLayout`].
+/// Ring that a step writes for the host to read: see [`super::RingLayout`].
 pub(crate) const RING: &str = "ring";
-/// Rows written to the ring.
+/// Number of rows written to the ring.
 pub(crate) const RING_STEP: &str = "ring_step";
 
-/// Prefix of the average of a trained parameter.
+/// Prefix of averages of trained parameters.
 pub(crate) const AVERAGE: &str = "ema/";
-/// Number of updates in the averages.
+/// Number of updates included in the averages.
 pub(super) const AVERAGED: &str = "ema_updates";
 
-/// Prefix of the sums that are passed from one pass of a step to the next.
+/// Prefix of sums carried from one pass of a step to the next.
 pub(super) const ACCUMULATED: &str = "accumulated/";
-/// Number of passes in those sums.
+/// Number of passes included in the sums.
 pub(super) const PASSES_HELD: &str = "micro_steps_held";
 
 /// True if a state tensor is unused between steps, so that no checkpoint needs it.

@@ -1,4 +1,4 @@
-//! The reductions of a step over its passes and ranks: gradients, losses, and the requests to stop.
+//! Sums gradients, losses and stop requests over the passes and ranks of a step.
 
 use std::sync::Arc;
 
@@ -18,22 +18,24 @@ use super::net::{Loss, Net};
 use super::optimizer::Trained;
 use super::state_names::{ACCUMULATED, PASSES_HELD};
 
-/// Prefix of the output sum of a loss, times [`super::Division::parts`].
+/// Prefix of the output with a loss summed over all passes: the step's mean times
+/// [`super::Division::parts`].
 pub(crate) const STEP_LOSS: &str = "step/";
-/// The output number of requests to stop.
+/// Name of the output with the number of stop requests.
 pub(crate) const STOP_REQUESTS: &str = "step/stop";
 
 /// The sums at the end of a pass.
 #[derive(Debug, Default)]
 pub(super) struct Sums {
-    /// The gradients of the step; `None` if later passes follow.
+    /// The gradients of the step; `None` if more passes follow.
     pub(super) grads: Option<Vec<TensorId>>,
-    /// The pass's losses over all ranks, each times its weight, and the requests to stop; `None` if
-    /// the host adds them.
+    /// The pass's weighted losses summed over all ranks, and the number of stop requests; `None` if
+    /// the host sums them.
     pub(super) losses: Option<TensorId>,
 }
 
-/// Adds the gradients of this pass to those of earlier ones, and of other ranks if it is the last.
+/// Adds the gradients of this pass to those of earlier passes and, in the last pass, to those of
+/// the other ranks.
 pub(super) fn of_step(
     net: &mut Net<'_>,
     trained: &[Trained],
@@ -54,7 +56,7 @@ pub(super) fn of_step(
         let grads = over_micro_steps(net, trained, grads)?;
         return Ok(Sums { grads, losses: None });
     }
-    // Ready first, so it comes first on the stream of all all-reduces.
+    // The losses are ready first, so their all-reduce is the first on the all-reduce stream.
     let losses = losses.iter().map(|loss| loss.value);
     let inputs: Vec<_> = losses.chain([pass.micro_weight, pass.stop]).collect();
     let mine = net.program.apply1(WeightedLosses, inputs)?;
@@ -62,14 +64,14 @@ pub(super) fn of_step(
     let Some(grads) = over_micro_steps(net, trained, grads)? else {
         return Ok(Sums { grads: None, losses });
     };
-    // Divided before fp16 values are added, so that the sum stays in their range.
+    // fp16 values are divided before they are added, so that the sum does not overflow.
     let scale = 1.0 / ranks as f32;
     let bucket_bytes = net.spec.config.ranks.bucket_mib << 20;
     let grads = all_reduce_buckets(&mut net.program, &grads, scale, bucket_bytes)?;
     Ok(Sums { grads: Some(grads), losses })
 }
 
-/// On the CPU: in the tree over all groups.
+/// Sums on the CPU, in the tree over all groups.
 fn over_groups(
     net: &mut Net<'_>,
     trained: &[Trained],
@@ -109,7 +111,7 @@ fn over_groups(
     Ok(Some(totals))
 }
 
-/// On a device: in the order of the micro-steps.
+/// Sums on a device, in the order of the micro-steps.
 fn over_micro_steps(
     net: &mut Net<'_>,
     trained: &[Trained],
@@ -133,7 +135,7 @@ fn over_micro_steps(
     net.program.add(Arc::new(AddAccumulated), &grads, &[held]).map(Some)
 }
 
-/// State: the number of passes in the sums.
+/// Declares the state with the number of passes in the sums.
 fn held(net: &mut Net<'_>) -> TensorId {
     net.program.state(PASSES_HELD, TensorDesc::new(Role::Index, &[1]))
 }

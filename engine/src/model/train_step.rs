@@ -24,23 +24,24 @@ use super::sums;
 use super::{BuiltProgram, ModelSpec};
 use crate::error::EngineError;
 
-/// The output counts of a pass, in the order of [`kernels::ops::accuracies::Count`].
+/// Name of the output with the counts of a pass, in the order of
+/// [`kernels::ops::accuracies::Count`].
 pub(crate) const ACCURACIES: &str = "accuracies";
 
-/// Builds the training step. Output tensors: the losses under [`BuiltProgram::losses`], without
-/// their weights; `control` (a [`kernels::ops::control_step::Control`]); `grad_norms` (one per
-/// trained parameter, then the total; multiplied by the loss scale); and with
-/// `train.log_parameters` `parameter_stats` (see [`kernels::ops::parameter_update`]), and with
-/// `train.accuracies` `accuracies` (see [`kernels::ops::accuracies`]).
+/// Builds the training step. Output tensors: the unweighted losses, named by
+/// [`BuiltProgram::losses`]; `control` (a [`kernels::ops::control_step::Control`]); `grad_norms`
+/// (one per trained parameter, then the total; multiplied by the loss scale); `parameter_stats` if
+/// `train.log_parameters` is set (see [`kernels::ops::parameter_update`]); `accuracies` if
+/// `train.accuracies` is set (see [`kernels::ops::accuracies`]).
 ///
 /// # Errors
 /// A config that an op rejects, with the part of the model; name patterns that match no parameter,
-/// or that leave none to train.
+/// or leave no parameter to train.
 pub fn training_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, EngineError> {
     weighted_training_program(spec, &[])
 }
 
-/// [`training_program`] with a weight for each class, background first, or none.
+/// [`training_program`] with a weight for each class, background first; empty for equal weights.
 ///
 /// # Errors
 /// As for [`training_program`].
@@ -81,8 +82,8 @@ pub fn weighted_training_program(
     Ok(BuiltProgram { losses, loss_weights, ring, ..net.finish() })
 }
 
-/// The losses of a training step, without its backward pass and update. Output tensors: the losses
-/// under [`BuiltProgram::losses`], without their weights.
+/// A training step without backward pass and update. Output tensors: the unweighted losses, named
+/// by [`BuiltProgram::losses`].
 ///
 /// # Errors
 /// As for [`training_program`].
@@ -99,8 +100,8 @@ pub fn loss_program(
     Ok(BuiltProgram { losses, loss_weights, ..net.finish() })
 }
 
-/// A training step up to its losses, which are outputs, and the inputs of a pass that is not a
-/// whole step.
+/// Adds a training step up to its losses, as outputs. Also returns the inputs of a pass that is not
+/// a whole step.
 fn forward(net: &mut Net<'_>) -> Result<(Losses, Option<PassInputs>), EngineError> {
     let spec = net.spec;
     let images = ImageInputs::declare(&mut net.program, spec);
@@ -121,12 +122,13 @@ fn forward(net: &mut Net<'_>) -> Result<(Losses, Option<PassInputs>), EngineErro
     Ok((found, pass))
 }
 
-/// The arrays that a config adds to a step's slot: the colour maps, and arrays of heads.
+/// The additional arrays of a step's slot for a config: colour transformations, and arrays of
+/// heads.
 pub fn further_arrays(config: &Config) -> Vec<Array> {
     [ColourInputs::arrays(config), &detector(&config.model).arrays()].concat()
 }
 
-/// Gradients of the weighted sum of `losses`, times `seed`, one per trained parameter.
+/// The gradient of the weighted sum of `losses`, multiplied by `seed`, for each trained parameter.
 fn backward(
     net: &mut Net<'_>,
     losses: &[Loss],
@@ -137,7 +139,7 @@ fn backward(
     net.part("loss weights");
     let mut seeded = Vec::new();
     for loss in losses {
-        // Without a weight, no node is added.
+        // A weight of 1 needs no node.
         let seed = if loss.weight == 1.0 {
             seed
         } else {

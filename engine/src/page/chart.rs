@@ -7,13 +7,13 @@ use crate::picture::{escape, labels, ticks, to_ticks};
 
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 240.0;
-/// Left, right, top, bottom.
+/// Margins left, right, top and bottom.
 const MARGINS: [f64; 4] = [62.0, 12.0, 10.0, 34.0];
-/// Maximum number of points of a line: more than pixels is not visible.
+/// Maximum number of points of a line; more would not be visible at this width.
 const MAX_POINTS: usize = 400;
-/// Width of a character of a label, in the largest size that the style sheet gives it.
+/// Width of a label's character, in the largest font size of the style sheet.
 const LABEL_WIDTH: f64 = 8.0;
-/// Colours of the lines, distinct and readable on a light and a dark background.
+/// Colours of the lines, readable on light and dark backgrounds.
 pub(super) const COLOURS: [&str; 8] =
     ["#2f7ed8", "#e4572e", "#3aa655", "#9b5de5", "#e0a100", "#00a6a6", "#d6336c", "#7a7f87"];
 
@@ -24,7 +24,7 @@ pub(super) struct Line {
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// The axes: names, and extents; `None` computes an extent from the points.
+/// Names and extents of the axes; an extent of `None` is computed from the points.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Axes {
     pub(super) x_name: &'static str,
@@ -51,7 +51,7 @@ pub(super) fn chart(title: &str, axes: Axes, lines: &[Line]) -> String {
         escape(title)
     );
     svg += &frame.axes(axes);
-    // Writing to a string cannot fail.
+    // `write!` to a string cannot fail, so its results are ignored.
     for (line, colour) in lines.iter().zip(COLOURS.iter().cycle()) {
         let at = |p: &(f64, f64)| format!("{:.1},{:.1}", frame.x_at(p.0), frame.y_at(p.1));
         let points: Vec<String> = line.points.iter().map(at).collect();
@@ -76,7 +76,7 @@ pub(super) fn chart(title: &str, axes: Axes, lines: &[Line]) -> String {
     svg + "</div></figure>"
 }
 
-/// The extents of both axes, and their location in the picture.
+/// Maps the extents of both axes to pixels of the chart.
 #[derive(Debug, Clone, Copy)]
 struct Frame {
     x: (f64, f64),
@@ -95,7 +95,7 @@ impl Frame {
         HEIGHT - bottom - share * (HEIGHT - top - bottom)
     }
 
-    /// Grid, labels and names of the axes.
+    /// Draws grid, labels and names of the axes.
     fn axes(&self, axes: Axes) -> String {
         let [left, right, top, bottom] = MARGINS;
         let mut svg = String::new();
@@ -113,7 +113,7 @@ impl Frame {
         }
         let x_ticks = ticks(self.x.0, self.x.1);
         for (tick, label) in x_ticks.iter().zip(labels(&x_ticks)) {
-            // The last one would extend beyond the picture.
+            // The last label is moved left, as it would extend beyond the picture.
             let most = WIDTH - 0.5 * LABEL_WIDTH * label.chars().count() as f64;
             let _ = write!(
                 svg,
@@ -137,8 +137,8 @@ impl Frame {
     }
 }
 
-/// Lines of at most [`MAX_POINTS`] points, each the median of a bin, at the bin's end; and the
-/// size of the largest bin.
+/// Reduces lines to at most [`MAX_POINTS`] points; each is the median of a bin, placed at the bin's
+/// end. Also returns the size of the largest bin.
 fn thinned(lines: &[Line]) -> (Vec<Line>, usize) {
     let mut largest = 1;
     let of_bin =
@@ -154,7 +154,7 @@ fn thinned(lines: &[Line]) -> (Vec<Line>, usize) {
     (lines, largest)
 }
 
-/// From 0, or a lower value, to the greatest; never empty.
+/// The range from the smallest value (0 if all are positive) to the largest; never empty.
 fn span(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let (low, high) =
         values.fold((0.0_f64, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));

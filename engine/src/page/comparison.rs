@@ -1,4 +1,4 @@
-//! The page of `onegraph compare`: results, curves of all runs, and a table for each.
+//! The page of `onegraph compare`: results, curves of all runs, and tables for each compared run.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ use crate::picture::escape;
 pub(crate) struct ComparisonPage<'a> {
     /// All runs.
     pub(crate) runs: &'a [ComparedRun],
-    /// The second run and those after it, each compared with the first.
+    /// All runs but the first, each compared with the first.
     pub(crate) compared: &'a [ComparedWithFirst],
 }
 
@@ -31,7 +31,7 @@ impl ComparisonPage<'_> {
         html += &self.curves();
         for (name, (run, found)) in names[1..].iter().zip(self.runs[1..].iter().zip(self.compared))
         {
-            // Writing to a string cannot fail.
+            // `writeln!` to a string cannot fail, so its results are ignored.
             let _ = writeln!(html, "<h2>{} and {name}</h2>", names[0]);
             for scores in &found.scores {
                 let text = verdict(scores, [&self.runs[0].name, &run.name]);
@@ -78,7 +78,7 @@ impl ComparisonPage<'_> {
     }
 }
 
-/// The keys in which two configs differ.
+/// A table of the keys in which two configs differ.
 fn keys(found: &ComparedWithFirst) -> String {
     if found.keys.is_empty() {
         return "<p>Their configs are the same.</p>\n".into();
@@ -91,7 +91,7 @@ fn keys(found: &ComparedWithFirst) -> String {
     format!("<table class=\"facts\"><tbody>{rows}</tbody></table>\n")
 }
 
-/// A table of scores of both runs.
+/// A table of the scores of two runs.
 fn differences(title: &str, names: [&String; 2], stats: &[ScoreDifference]) -> String {
     let has_intervals = stats.iter().any(|stat| stat.interval.is_some());
     let mut html = format!(

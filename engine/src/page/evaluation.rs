@@ -1,4 +1,4 @@
-//! The part of a page that shows an evaluation: precision-recall curves, classes, errors,
+//! The part of a report page that shows an evaluation: precision-recall curves, classes, errors,
 //! confusion, pictures.
 
 use std::path::Path;
@@ -13,18 +13,18 @@ use super::chart::{Axes, Line, chart};
 use super::tables;
 use crate::picture::escape;
 
-/// Maximum number of classes whose precision is drawn.
+/// Maximum number of classes with a precision-recall curve.
 const DRAWN_CLASSES: usize = 8;
 
-/// The part of a page that shows the evaluation of `report`, if it has one; its pictures are in the
-/// run directory `run`.
+/// The HTML of the evaluation in `report`, if there is one; its pictures are in the run directory
+/// `run`.
 pub(super) fn evaluation(report: &Value, run: &Path) -> String {
     let (mut html, mut on) = (String::new(), IouType::Bbox);
     let (mut images, mut doubts) = (&Value::Null, &Value::Null);
     for kind in IouType::ALL {
         let json = &report["analysis"][kind.name()];
         let Some(analysis) = analysis(json) else { continue };
-        // An analysis of keypoints has neither.
+        // An analysis of keypoints has neither images nor label doubts.
         if !analysis.confusion.is_empty() {
             (on, images, doubts) = (kind, &json["images"], &json["label_doubts"]);
         }
@@ -33,7 +33,7 @@ pub(super) fn evaluation(report: &Value, run: &Path) -> String {
     html + &label_doubts(doubts, run) + &pictures(images, on.shapes(), run)
 }
 
-/// The analysis in `report.json`; `None` for anything else.
+/// Parses an analysis of `report.json`; `None` if it is invalid.
 fn analysis(json: &Value) -> Option<Analysis> {
     let analysis = Analysis::deserialize(json).ok()?;
     let (side, matrix) = (analysis.classes.len() + 1, &analysis.confusion);
@@ -41,7 +41,7 @@ fn analysis(json: &Value) -> Option<Analysis> {
     (is_square || matrix.is_empty()).then_some(analysis)
 }
 
-/// Classes, precision-recall curve, confusion and errors of one kind of score.
+/// The HTML of one kind of score: precision-recall curves, classes, confusion and errors.
 fn section(step: u64, kind: IouType, analysis: &Analysis) -> String {
     let iou = format!("{} {}", kind.shape(), kind.measure());
     let mut title = format!("{} ({kind})", kind.shapes());
@@ -61,14 +61,14 @@ fn section(step: u64, kind: IouType, analysis: &Analysis) -> String {
     format!(
         "<h2>{title}, after step {step}</h2>\n<div class=\"charts\">{charts}</div>\n{note}\
          <h3>Classes</h3>\n\
-         <p>Best threshold: the minimum score of the highest F1 at {iou} 0.50, and precision and \
+         <p>Best threshold: the minimum score with the highest F1 at {iou} 0.50, and precision and \
          recall there.</p>\n{}\n{}",
         tables::classes(analysis, kind),
         mistakes(analysis, &iou)
     )
 }
 
-/// Errors and confusion; nothing for an analysis without them.
+/// The HTML of errors and confusion; empty for an analysis without them.
 fn mistakes(analysis: &Analysis, iou: &str) -> String {
     if analysis.confusion.is_empty() {
         return String::new();
@@ -80,8 +80,9 @@ fn mistakes(analysis: &Analysis, iou: &str) -> String {
          Each type is fixed on its own; a missed object is fixed by removing it from the ground \
          truth, so a class without detections gains nothing.</p>\n{}\n\
          <h3>Confusion matrix</h3>\n\
-         <p>Objects by what they are detected as. Only detections that score at least 0.5 count, \
-         from {iou} 0.5; classes without objects and such detections are left out.</p>\n{}\n",
+         <p>Rows: annotated class. Columns: detected class. Only detections with a score and \
+         {iou} of at least 0.5 count; classes without objects and such detections are omitted.\
+         </p>\n{}\n",
         tables::errors(analysis),
         tables::confusion(analysis)
     )
@@ -92,8 +93,8 @@ fn over_recall(name: String, precision: &[f64]) -> Line {
     Line { name, points }
 }
 
-/// Title and lines of the chart by class, and a note on the classes that it omits. A class whose
-/// AP50 is 0 is a line along the axis.
+/// Title and lines of the chart with a curve per class, and a note on omitted classes. Classes
+/// whose AP50 is 0 are omitted, as their curves would coincide with the axis.
 fn weakest(analysis: &Analysis, kind: IouType) -> (String, Vec<Line>, String) {
     let ap50 = |class: &score::ClassScores| class.ap50.unwrap_or(0.0);
     let zero = analysis.classes.iter().filter(|class| class.ap50 == Some(0.0)).count();
@@ -116,7 +117,7 @@ fn weakest(analysis: &Analysis, kind: IouType) -> (String, Vec<Line>, String) {
     (title, drawn.map(|c| over_recall(c.name.clone(), &c.precision)).collect(), note)
 }
 
-/// Annotated objects next to detections, for the images that were drawn and whose files exist.
+/// The HTML of the worst images: annotated objects next to detections, if the image files exist.
 fn pictures(images: &Value, on: &str, run: &Path) -> String {
     let figures = images.as_array().into_iter().flatten().filter_map(|image| figure(image, run));
     let figures: String = figures.collect();
@@ -130,7 +131,7 @@ fn pictures(images: &Value, on: &str, run: &Path) -> String {
     )
 }
 
-/// Labels that confident detections contradict: a list, and the images that were drawn.
+/// The HTML of labels that confident detections contradict: a list, and pictures.
 fn label_doubts(doubts: &Value, run: &Path) -> String {
     let doubts: Vec<&Value> = doubts.as_array().into_iter().flatten().collect();
     if doubts.is_empty() {
@@ -173,7 +174,8 @@ fn file_name(image: &Value) -> String {
     escape(image["file_name"].as_str().unwrap_or_default())
 }
 
-/// The two pictures of an image above a text, if they were drawn and their files exist.
+/// The two pictures of an image above a text; `None` if they were not drawn or the files are
+/// missing.
 fn pair(image: &Value, run: &Path, text: &str) -> Option<String> {
     let data_url = |key: &str| {
         let jpeg = std::fs::read(run.join(image[key].as_str()?)).ok()?;

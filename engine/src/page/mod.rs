@@ -1,4 +1,4 @@
-//! `report.html`: a run on one self-contained page: no scripts, no files, no network.
+//! `report.html`: a run on one self-contained page, without scripts or external files.
 
 mod chart;
 mod comparison;
@@ -20,13 +20,14 @@ pub(crate) use comparison::ComparisonPage;
 use evaluation::evaluation;
 
 const STYLE: &str = include_str!("style.css");
-/// Fields of `report.json` that the page shows outside its table, in addition to the scores.
+/// Fields of `report.json` that are omitted from the page's table, as other parts of the page show
+/// them.
 const SHOWN_ELSEWHERE: [&str; 5] = ["analysis", "pictures", "best", "commands", "state"];
 
-/// While a run trains, its page is rewritten and reloaded by browsers at this interval.
+/// Interval at which the page of a running training is rewritten, and reloaded by browsers.
 pub(crate) const REFRESH: Duration = Duration::from_secs(60);
 
-/// The accuracies that have a line: those that increase during training.
+/// The accuracies that are drawn: those that increase during training.
 const ACCURACIES: [&str; 5] = [
     "fast_rcnn/cls_accuracy",
     "fast_rcnn/fg_cls_accuracy",
@@ -38,7 +39,7 @@ const ACCURACIES: [&str; 5] = [
 /// The contents of a page.
 #[derive(Debug)]
 pub(crate) struct Page<'a> {
-    /// The run directory, whose name is the page's title.
+    /// The run directory; its name is the page's title.
     pub(crate) run: &'a Path,
     /// `report.json`.
     pub(crate) report: &'a Value,
@@ -48,7 +49,7 @@ pub(crate) struct Page<'a> {
     pub(crate) config_toml: &'a str,
 }
 
-/// A page with its title, which a browser reloads after `reload`.
+/// An HTML page with a title; browsers reload it after `reload`, if given.
 pub(crate) fn document(title: &str, reload: Option<Duration>, body: &str) -> String {
     let title = escape(title);
     let again =
@@ -79,7 +80,7 @@ impl Page<'_> {
         }
         let commands = self.report["commands"].as_array().into_iter().flatten();
         let commands: Vec<String> = commands.filter_map(Value::as_str).map(escape).collect();
-        // Writing to a string cannot fail.
+        // `write!` to a string cannot fail, so its result is ignored.
         let _ = write!(
             html,
             "<h2>Run</h2>\n<h3>Commands</h3>\n<pre class=\"commands\">{}</pre>\n<div class=\"facts-and-scores\">\
@@ -93,7 +94,7 @@ impl Page<'_> {
         document(&name, (self.report["state"] == "training").then_some(REFRESH), &html)
     }
 
-    /// The state of the run, its time, and its directory.
+    /// The run's state, time, and directory.
     fn head(&self) -> String {
         let report = self.report;
         let text = |key: &str| escape(report[key].as_str().unwrap_or("unknown"));
@@ -128,7 +129,7 @@ impl Page<'_> {
         html
     }
 
-    /// The key figures.
+    /// Tiles with the key figures.
     fn tiles(&self) -> String {
         let report = self.report;
         let mut tiles = Vec::new();
@@ -172,7 +173,7 @@ impl Page<'_> {
         format!("<div class=\"tiles\">{tiles}</div>\n{best}")
     }
 
-    /// Loss, AP and learning rate by step.
+    /// Charts of loss, AP and learning rate by step.
     fn curves(&self) -> String {
         let line = |name: &str, path: &str| Line {
             name: name.to_string(),
@@ -188,7 +189,7 @@ impl Page<'_> {
         let parts: Vec<Line> = parts.map(|name| line(name, &format!("/{name}"))).collect();
         let mut loss = vec![line("loss", "/loss"), line("validation", "/val_loss")];
         loss.retain(|line| !line.points.is_empty());
-        // A "/" in a name is "~1" in a JSON pointer.
+        // A "/" in a name is escaped as "~1" in a JSON pointer.
         let accuracies =
             ACCURACIES.map(|name| line(name, &format!("/{}", name.replace('/', "~1"))));
         let scores: Vec<Line> = IouType::ALL

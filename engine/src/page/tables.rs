@@ -9,11 +9,12 @@ use crate::metrics::duration;
 use crate::picture::escape;
 use crate::runtime::gib;
 
-/// Maximum number of classes of a confusion matrix on the page: those with the most mistakes.
+/// Maximum number of classes in the page's confusion matrix; those with the most mistakes are
+/// shown.
 const CONFUSED: usize = 20;
 
-/// The metrics of `report.json`, a column for each kind of score; a cell is empty if a kind does
-/// not have the metric.
+/// A table of the metrics of `report.json` with a column for each kind of score; a cell is empty if
+/// the kind does not have the metric.
 pub(super) fn scores(report: &Value) -> String {
     let kinds = IouType::ALL.into_iter();
     let kinds: Vec<IouType> = kinds.filter(|kind| report[kind.name()].is_object()).collect();
@@ -21,7 +22,7 @@ pub(super) fn scores(report: &Value) -> String {
         return String::new();
     }
     let mut html = "<table class=\"scores\"><thead><tr><th></th>".to_string();
-    // Writing to a string cannot fail.
+    // `write!` to a string cannot fail, so its results are ignored.
     for name in &kinds {
         let _ = write!(html, "<th>{name}</th>");
     }
@@ -46,7 +47,7 @@ pub(super) fn scores(report: &Value) -> String {
     html + "</tbody></table>"
 }
 
-/// The scores of each class that has objects, best first.
+/// A table of scores of the classes that have objects, best first.
 pub(super) fn classes(analysis: &Analysis, kind: IouType) -> String {
     let (on, recall) = (kind.shapes(), kind.recall_name());
     let (mut classes, without): (Vec<&ClassScores>, Vec<&ClassScores>) =
@@ -84,8 +85,8 @@ pub(super) fn classes(analysis: &Analysis, kind: IouType) -> String {
     html
 }
 
-/// The confusion of each class: missed objects and background detections first, then the classes
-/// with the most mistakes, then all others in one column.
+/// The confusion matrix: missed objects and background detections first, then the classes with the
+/// most mistakes, then all remaining classes in one column.
 pub(super) fn confusion(analysis: &Analysis) -> String {
     let nothing = analysis.classes.len();
     let matrix = &analysis.confusion;
@@ -136,7 +137,7 @@ pub(super) fn confusion(analysis: &Analysis) -> String {
     html + "</tbody></table></div>"
 }
 
-/// Error types with their cost in AP.
+/// A table of error types with their cost in AP.
 pub(super) fn errors(analysis: &Analysis) -> String {
     let most = analysis.errors.iter().map(|e| e.ap_lost).fold(1e-9, f64::max);
     let mut html = "<table class=\"errors\"><thead><tr><th>error</th><th>number</th>\
@@ -157,7 +158,7 @@ pub(super) fn errors(analysis: &Analysis) -> String {
     html + "</tbody></table>"
 }
 
-/// A table of names and values; inner objects become `outer.inner`.
+/// A table of names and values; nested objects are flattened to `outer.inner`.
 pub(super) fn facts(value: &Value) -> String {
     let mut html = "<table class=\"facts\"><tbody>".to_string();
     rows("", value, &mut html);
@@ -205,8 +206,8 @@ mod tests {
 
     #[test]
     fn large_confusion_matrix_keeps_every_object() {
-        // 30 classes: class i is missed i times and mistaken for its neighbour once; class 0 is
-        // empty.
+        // 30 classes: objects of class i are missed i times and mistaken for the next class once;
+        // class 0 has no objects.
         let count = 30;
         let mut confusion = vec![vec![0; count + 1]; count + 1];
         for i in 1..count {

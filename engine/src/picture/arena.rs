@@ -1,4 +1,4 @@
-//! The memory plan: the arena over the launches of a step, and the streams below it.
+//! Draws the memory plan: the arena over the launches of a step, with the streams below.
 
 use graph::exec::device::Prepared;
 use graph::plan::{Block, Owner};
@@ -15,14 +15,14 @@ const RIGHT: f64 = 20.0;
 /// The arena.
 const TOP: f64 = 128.0;
 const ARENA: f64 = 380.0;
-/// Names of the parts below it.
+/// Height of the band with part names below the arena.
 const PARTS: f64 = 26.0;
 const LANE: f64 = 24.0;
 const LANE_GAP: f64 = 34.0;
 const SCRATCH: &str = "#7a838c";
 
-/// Draws a plan under a title. Each block of the arena is a rectangle of class `block`: the
-/// launches during which it is live, in launch order, by its byte range.
+/// Draws a plan under a title. Each block of the arena is a rectangle of SVG class `block`:
+/// horizontally the launches during which it is live, vertically its byte range.
 pub fn plan_picture(title: &str, prepared: &Prepared) -> String {
     let Prepared { plan, schedule, .. } = prepared;
     let streams = schedule.num_streams() as f64;
@@ -71,7 +71,7 @@ impl Scale {
         LEFT + (WIDTH - LEFT - RIGHT) * launch as f64 / self.launches as f64
     }
 
-    /// Offset 0 of the arena is at the bottom.
+    /// The y coordinate of an arena offset; offset 0 is at the bottom.
     fn y(&self, byte: usize) -> f64 {
         TOP + ARENA * (1.0 - byte as f64 / self.bytes as f64)
     }
@@ -83,7 +83,7 @@ impl Scale {
     }
 }
 
-/// The launch with peak memory, and the live bytes.
+/// The launch with peak memory, and its number of live bytes.
 fn peak_launch(plan: &Plan, launches: usize) -> (usize, usize) {
     let mut live = vec![0; launches.max(1)];
     for block in plan.blocks() {
@@ -118,7 +118,7 @@ fn draw_arena(canvas: &mut Canvas, prepared: &Prepared, scale: &Scale) {
         };
         let area = scale.area(block);
         let hover = format!("{owner}: {}", spoken_bytes(block.bytes));
-        // A light line separates neighbours, unless they are thinner than it.
+        // A light line separates neighbouring blocks, unless the block is too thin.
         let edge = if area.width > 2.0 && area.height > 2.0 { 0.6 } else { 0.0 };
         let edge = format!("class=\"block\" stroke=\"#ffffff\" stroke-width=\"{edge}\"");
         canvas.rect_with(area, fill, &edge, &hover);
@@ -126,7 +126,7 @@ fn draw_arena(canvas: &mut Canvas, prepared: &Prepared, scale: &Scale) {
     }
 }
 
-/// The part that wrote a block, and its size, if they fit.
+/// Labels a block with the part that wrote it and its size, if they fit.
 fn label(canvas: &mut Canvas, area: Area, part: &str, bytes: &str) {
     let style = Style::SMALL.fill("#ffffff");
     let both = format!("{part}, {bytes}");
@@ -138,7 +138,7 @@ fn label(canvas: &mut Canvas, area: Area, part: &str, bytes: &str) {
     }
 }
 
-/// A round number of bytes that divides the arena into four to eight.
+/// A round number of bytes that gives four to eight ticks.
 fn tick_bytes(bytes: usize) -> usize {
     let most = bytes / 8 + 1;
     let unit = [1 << 30, 1 << 20, 1 << 10].into_iter().find(|unit| most > unit / 2).unwrap_or(1);
@@ -172,7 +172,7 @@ fn draw_peak(canvas: &mut Canvas, scale: &Scale, launch: usize, live: usize, to_
     canvas.text(at, TOP - 4.0, style, &text);
 }
 
-/// When each part of the model runs: a band for each sequence of launches.
+/// Draws when each part of the model runs: one box per sequence of consecutive launches.
 fn draw_parts(canvas: &mut Canvas, prepared: &Prepared, scale: &Scale) {
     let y = TOP + ARENA + 4.0;
     let key = |launch: usize| {
@@ -198,7 +198,7 @@ fn draw_parts(canvas: &mut Canvas, prepared: &Prepared, scale: &Scale) {
     }
 }
 
-/// The launches of each stream, and the dependencies between them.
+/// Draws the launches of each stream, and the waits between streams.
 fn draw_streams(canvas: &mut Canvas, prepared: &Prepared, scale: &Scale, top: f64) {
     let launches = prepared.schedule.launches();
     let streams = prepared.schedule.num_streams();

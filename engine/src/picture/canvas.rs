@@ -1,8 +1,8 @@
-//! An SVG that is built piece by piece, with its own background.
+//! Builds an SVG with a background.
 
 use std::fmt::Write;
 
-/// Width of every picture in pixels, like a document in a browser.
+/// Default width of a picture, in pixels.
 pub const WIDTH: f64 = 900.0;
 /// Text colour.
 pub const INK: &str = "#1f2328";
@@ -10,7 +10,7 @@ pub const INK: &str = "#1f2328";
 pub const PALE: &str = "#59636e";
 /// Background colour.
 pub const GROUND: &str = "#eef1f4";
-/// Width of a letter, relative to its size, in a sans-serif font, rounded up.
+/// Upper bound of a letter's width in a sans-serif font, relative to the font size.
 const ADVANCE: f64 = 0.62;
 
 /// A rectangle, in pixels from the upper left corner.
@@ -27,13 +27,13 @@ pub struct Area {
 }
 
 impl Area {
-    /// A rectangle by its upper left corner and its size.
+    /// A rectangle with this upper left corner and size.
     pub fn new(x: f64, y: f64, width: f64, height: f64) -> Self {
         Self { x, y, width, height }
     }
 }
 
-/// Text style, and which end of the text is at the given point.
+/// Text style, including which end of the text is at the given point.
 #[derive(Debug, Clone, Copy)]
 pub struct Style {
     size: f64,
@@ -56,28 +56,28 @@ impl Style {
         Self { size, fill, is_bold: false, anchor: "start" }
     }
 
-    /// The same, centred at the point.
+    /// This style, with the text centred at the point.
     pub const fn middle(self) -> Self {
         Self { anchor: "middle", ..self }
     }
 
-    /// The same, ending at the point.
+    /// This style, with the text ending at the point.
     pub const fn end(self) -> Self {
         Self { anchor: "end", ..self }
     }
 
-    /// The same in another colour.
+    /// This style with a different colour.
     pub const fn fill(self, fill: &'static str) -> Self {
         Self { fill, ..self }
     }
 
-    /// Approximate width of the text in pixels; never too small.
+    /// Upper bound of the text's width in pixels.
     pub fn width(&self, text: &str) -> f64 {
         ADVANCE * self.size * text.chars().count() as f64
     }
 }
 
-/// A picture under construction. The same calls produce the same bytes.
+/// A picture under construction. Identical calls produce identical bytes.
 #[derive(Debug)]
 pub struct Canvas {
     width: f64,
@@ -86,12 +86,12 @@ pub struct Canvas {
 }
 
 impl Canvas {
-    /// A picture of [`WIDTH`] by `height` pixels, with a title and lines below it.
+    /// A picture of [`WIDTH`] by `height` pixels, with a title and, below it, lines of notes.
     pub fn new(height: f64, title: &str, notes: &[&str]) -> Self {
         Self::sized(WIDTH, height, title, notes)
     }
 
-    /// The same with another width.
+    /// Like [`Self::new`], with a given width.
     pub fn sized(width: f64, height: f64, title: &str, notes: &[&str]) -> Self {
         let mut canvas = Self { width, height, body: String::new() };
         canvas.text(20.0, 32.0, Style::TITLE, title);
@@ -106,7 +106,7 @@ impl Canvas {
         self.rect_with(area, fill, "", "");
     }
 
-    /// A filled rectangle with SVG attributes, and a text that a browser shows on hovering.
+    /// A filled rectangle with SVG attributes, and a text that browsers show on hovering.
     pub fn rect_with(&mut self, area: Area, fill: &str, attributes: &str, hover: &str) {
         let Area { x, y, width, height } = area;
         let _ = write!(
@@ -163,7 +163,7 @@ impl Canvas {
             writeln!(self.body, "<path d=\"{path}\" fill=\"{fill}\" fill-opacity=\"{opacity}\"/>");
     }
 
-    /// The drawing of `draw`, with a text that a browser shows on hovering.
+    /// Groups the elements that `draw` adds under a text that browsers show on hovering.
     pub fn titled(&mut self, hover: &str, draw: impl FnOnce(&mut Self)) {
         let _ = writeln!(self.body, "<g><title>{}</title>", escape(hover));
         draw(self);
@@ -179,7 +179,7 @@ impl Canvas {
         }
     }
 
-    /// The contents of the file.
+    /// The contents of the SVG file.
     pub fn finish(self) -> String {
         let Self { width, height, body } = self;
         format!(
@@ -194,7 +194,7 @@ impl Canvas {
     }
 }
 
-/// Text escaped for SVG; a control character that XML does not allow becomes a space.
+/// Escapes text for SVG; control characters that XML does not allow become spaces.
 pub fn escape(text: &str) -> String {
     let plain = text.replace(|c: char| c.is_control() && !"\n\t".contains(c), " ");
     plain

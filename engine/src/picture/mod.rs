@@ -1,5 +1,5 @@
-//! Pictures as SVG: the canvas and the axis ticks that all drawings use, and the pictures of a
-//! program, its memory plan and its parts.
+//! SVG pictures: the canvas and axis ticks that all drawings use, and the pictures of a program and
+//! of its memory plan.
 
 mod arena;
 mod canvas;
@@ -13,7 +13,7 @@ pub use ticks::{labels, ticks, to_ticks};
 
 use graph::program::Pass;
 
-/// The colours of each pass: strong, and light enough as a background of text.
+/// The colours of a pass: a strong one, and a light one as background of text.
 fn colours(pass: Pass) -> (&'static str, &'static str) {
     match pass {
         Pass::Forward => ("#2f6db3", "#e4eefa"),

@@ -1,4 +1,5 @@
-//! The Program by parts of the model: the tensors passed between them, forward and backward.
+//! Draws a Program grouped by model part, with the tensors passed between parts, forward and
+//! backward.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,34 +15,34 @@ use super::{colours, spoken_bytes};
 const TOP: f64 = 128.0;
 const ROW: f64 = 48.0;
 const BOX: f64 = 37.0;
-/// Left edges and widths of the boxes: forward, backward, update.
+/// Left edge and width of the boxes of a pass: forward, backward, update.
 const FORWARD: (f64, f64) = (112.0, 302.0);
 const BACKWARD: (f64, f64) = (502.0, 298.0);
 const UPDATE: (f64, f64) = (112.0, 688.0);
-/// Distance of the innermost lane from the boxes, and between lanes.
+/// Distance from the boxes to the innermost lane, and between lanes.
 const LANE: f64 = 13.0;
 /// Colours of lanes.
 const LINES: [&str; 7] =
     ["#2f6db3", "#8250df", "#9a6700", "#0f7b6c", "#b3261e", "#57606a", "#bf3989"];
 
-/// Nodes of one part and pass.
+/// The nodes of one part in one pass.
 #[derive(Debug)]
 struct Group {
     pass: Pass,
     part: String,
-    /// Its row, from the top.
+    /// Its row, counted from the top.
     row: usize,
     nodes: usize,
     flops: u64,
-    /// Its tensors that other groups read.
+    /// Its output tensors that other groups read.
     handed: BTreeSet<TensorId>,
-    /// Bytes of the forward pass that a backward group reads.
+    /// Bytes of forward tensors that a backward group reads.
     kept_bytes: usize,
     /// Bytes of weight gradients that it writes.
     weight_bytes: usize,
 }
 
-/// Draws a program under a title: a box for each part of the model in each pass.
+/// Draws a program under a title, with a box for each part of the model in each pass.
 pub fn program_picture(title: &str, program: &Program, target: &Target) -> String {
     let (groups, edges) = groups(program, target);
     let rows = groups.iter().map(|group| group.row + 1).max().unwrap_or(0);
@@ -71,12 +72,13 @@ pub fn program_picture(title: &str, program: &Program, target: &Target) -> Strin
     canvas.finish()
 }
 
-/// The first two components of a dotted part: a stage of a backbone, but not its blocks.
+/// The first two components of a dotted part name, for example a backbone's stage without its
+/// block.
 fn short(part: &str) -> String {
     part.split('.').take(2).collect::<Vec<_>>().join(".")
 }
 
-/// All groups, and which group reads from which, by index.
+/// All groups, and the pairs of groups (writer, reader), as indices.
 fn groups(program: &Program, target: &Target) -> (Vec<Group>, BTreeSet<(usize, usize)>) {
     let mut groups: Vec<Group> = Vec::new();
     let mut writer: BTreeMap<TensorId, usize> = BTreeMap::new();
@@ -105,7 +107,8 @@ fn groups(program: &Program, target: &Target) -> (Vec<Group>, BTreeSet<(usize, u
     (groups, edges)
 }
 
-/// The group of a node, a new one for the first node: backward next to forward, all others below.
+/// Index of a node's group, which is created for its first node: a backward group next to its
+/// forward group, any other group in a new row below.
 fn group_of(groups: &mut Vec<Group>, node: &Node) -> usize {
     let part = short(&node.part);
     let known = groups.iter().position(|group| group.pass == node.pass && group.part == part);
@@ -162,7 +165,7 @@ fn draw_box(canvas: &mut Canvas, program: &Program, target: &Target, group: &Gro
     }
 }
 
-/// The largest tensor that other groups read, and how many more there are.
+/// Text with the group's largest tensor that other groups read, and the number of additional ones.
 fn handed(program: &Program, target: &Target, group: &Group) -> String {
     if group.pass == Pass::Update {
         return "reads the gradients of all weights; writes weights, momentum, loss scale".into();
@@ -185,15 +188,16 @@ fn spoken_flops(flops: u64) -> String {
     }
 }
 
-/// The lines from one group to others on its side of the picture.
+/// The lines from one group to several groups on its side of the picture.
 struct Bundle {
     from: usize,
-    /// Groups other than the neighbour.
+    /// The groups that the lines lead to, without the next group.
     to: Vec<usize>,
     lane: usize,
 }
 
-/// Lines of one pass: to the neighbour through the gap, to all others along a lane at the side.
+/// Draws the lines of one pass: to the next group through the gap, to all others along a lane at
+/// the side.
 fn draw_lines(canvas: &mut Canvas, groups: &[Group], edges: &BTreeSet<(usize, usize)>, pass: Pass) {
     let on_side = |at: usize| {
         groups[at].pass == pass || (pass == Pass::Forward && groups[at].pass == Pass::Update)
@@ -225,13 +229,13 @@ fn draw_lines(canvas: &mut Canvas, groups: &[Group], edges: &BTreeSet<(usize, us
     draw_bundles(canvas, groups, &bundles, pass);
 }
 
-/// Rows that a bundle passes.
+/// First and last row of a bundle.
 fn span(groups: &[Group], bundle: &Bundle) -> (usize, usize) {
     let rows = bundle.to.iter().chain([&bundle.from]).map(|at| groups[*at].row);
     (rows.clone().min().unwrap_or(0), rows.max().unwrap_or(0))
 }
 
-/// Short bundles are inside, and intersecting bundles are in different lanes.
+/// Assigns lanes: short bundles get inner lanes, and bundles with common rows different lanes.
 fn assign_lanes(groups: &[Group], bundles: &mut [Bundle]) {
     bundles.sort_by_key(|bundle| {
         let (first, last) = span(groups, bundle);
@@ -250,7 +254,7 @@ fn assign_lanes(groups: &[Group], bundles: &mut [Bundle]) {
 }
 
 fn draw_bundles(canvas: &mut Canvas, groups: &[Group], bundles: &[Bundle], pass: Pass) {
-    // Where lines meet a box they are separated: incoming lines above, outgoing ones below.
+    // At a box, incoming lines end above outgoing lines, so that they do not coincide.
     let height = |at: usize, position: usize, count: usize| {
         area(&groups[at]).y + BOX * (position + 1) as f64 / (count + 1) as f64
     };

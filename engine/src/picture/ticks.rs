@@ -11,13 +11,13 @@ pub fn ticks(low: f64, high: f64) -> Vec<f64> {
     (0..20).map(|i| (first + f64::from(i)) * step).take_while(|tick| *tick <= end).collect()
 }
 
-/// The extent, extended to the next ticks.
+/// Extends a range to the next ticks.
 pub fn to_ticks((low, high): (f64, f64)) -> (f64, f64) {
     let step = step(low, high);
     ((low / step + 1e-3).floor() * step, (high / step - 1e-3).ceil() * step)
 }
 
-/// The distance of the ticks.
+/// The distance between ticks.
 fn step(low: f64, high: f64) -> f64 {
     let rough = (high - low) / TICKS;
     let power = 10f64.powf(rough.log10().floor());
@@ -25,8 +25,8 @@ fn step(low: f64, high: f64) -> f64 {
     step.unwrap_or(10.0) * power
 }
 
-/// The labels of evenly spaced ticks, with as many digits as their distance needs: thousands as
-/// `k`, millions as `M`, and an exponent where plain digits would be long.
+/// Labels of evenly spaced ticks, with as many digits as their distance needs. Large values are in
+/// thousands (`k`) or millions (`M`); very small ones have an exponent.
 pub fn labels(ticks: &[f64]) -> Vec<String> {
     let top = ticks.iter().fold(0.0_f64, |top, tick| top.max(tick.abs()));
     let step = match ticks {
@@ -78,7 +78,8 @@ mod tests {
         assert_eq!(of(2400.0), ["0", "500", "1000", "1500", "2000"]);
         assert_eq!(of(270_000.0), ["0", "100k", "200k"]);
         assert_eq!(of(0.000_02), ["0", "0.5e-5", "1e-5", "1.5e-5", "2e-5"]);
-        // 1, 2.5 and 9.9 of every power: no two labels are equal, and each is its tick.
+        // For 1, 2.5 and 9.9 times each power of 10: labels are distinct, and parse to the values
+        // of their ticks.
         for power in -9..9 {
             for high in [1.0, 2.5, 3.3, 9.9] {
                 let ticks = ticks(0.0, high * 10f64.powi(power));

@@ -1,5 +1,6 @@
-//! S3 URIs in place of paths: inputs are first staged to a local directory; outputs are written to
-//! one and kept synchronized with S3. Local paths are unchanged.
+//! S3 URIs instead of local paths. Inputs are first downloaded (staged) to a local directory;
+//! outputs are written to a local directory that is synchronized with S3. Local paths are used
+//! directly.
 
 mod runs;
 mod stage;
@@ -33,7 +34,7 @@ fn staged_into() -> PathBuf {
     chosen.unwrap_or_else(|| STAGE.into())
 }
 
-/// The local file or directory with the contents of `path`: itself, or its staged copy.
+/// The local file or directory for `path`: the staged copy of a URI, else `path` itself.
 ///
 /// # Errors
 /// [`EngineError::Remote`] for a failed transfer; [`EngineError::Usage`] for an invalid URI.
@@ -41,7 +42,8 @@ pub fn local(path: &Path) -> Result<PathBuf, EngineError> {
     if is_remote(path) { stage::whole(path) } else { Ok(path.to_path_buf()) }
 }
 
-/// The training config next to a weights file; `path` itself if there is none in S3.
+/// Like [`local`], for a file next to a weights file; returns a URI unchanged if it does not exist
+/// in S3.
 ///
 /// # Errors
 /// As for [`local`].
@@ -52,12 +54,12 @@ pub(crate) fn sibling(path: &Path) -> Result<PathBuf, EngineError> {
     }
 }
 
-/// The name of a run directory for resuming: its URI, if it is kept in S3.
+/// The name to show for a run directory: its URI if it is synchronized with S3, else its path.
 pub(crate) fn name_of(run: &Path) -> String {
     runs::name_of(run)
 }
 
-/// A local run directory for which only the selected checkpoint is staged.
+/// The local directory of a run for detection. Only the selected checkpoint is staged.
 ///
 /// # Errors
 /// As for [`local`]; [`EngineError::Usage`] if the run has continued both in S3 and locally.
@@ -65,7 +67,7 @@ pub fn trained(run: &Path, choice: Choice) -> Result<PathBuf, EngineError> {
     if is_remote(run) { runs::trained(run, choice) } else { Ok(run.to_path_buf()) }
 }
 
-/// A local run directory, for resuming.
+/// The local directory of a run for resuming. All files are staged.
 ///
 /// # Errors
 /// As for [`trained`].
@@ -73,7 +75,8 @@ pub(crate) fn resumed(run: &Path) -> Result<PathBuf, EngineError> {
     if is_remote(run) { runs::resumed(run) } else { Ok(run.to_path_buf()) }
 }
 
-/// The local run directory for a path from another rank of the run.
+/// The local run directory for a path that rank 0 sent. A resumed run is staged on this machine
+/// too, if necessary.
 ///
 /// # Errors
 /// As for [`trained`].
@@ -84,7 +87,7 @@ pub(crate) fn of_another(run: &Path, resume: bool) -> Result<RunDir, EngineError
     Ok(RunDir::of_another(run))
 }
 
-/// Opens a store, whose pixels may still arrive.
+/// Opens a store. Pixels from S3 are downloaded in the background.
 ///
 /// # Errors
 /// As for [`local`] and `open`.
@@ -95,11 +98,11 @@ pub(crate) fn open_store(
     if is_remote(dir) { store::open(dir, open) } else { Ok(open(dir)?) }
 }
 
-/// Builds a store at `out` with `make`, which gets a local directory.
+/// Builds a store at `out` with `make`, which is called with a local directory.
 ///
 /// # Errors
-/// As for [`local`] and `make`; [`EngineError::Usage`] if the destination exists and must not be
-/// replaced.
+/// As for [`local`] and `make`; [`EngineError::Usage`] if the destination exists and `overwrite` is
+/// false.
 pub(crate) fn make_store<T>(
     out: &Path,
     overwrite: bool,
@@ -116,7 +119,7 @@ pub(crate) fn new_run(parent: &Path, name: &str) -> Result<RunDir, EngineError> 
     if is_remote(parent) { runs::create(parent, name) } else { RunDir::create(parent, name) }
 }
 
-/// The last run of a name that has a checkpoint, as [`RunDir::last_of_name`] finds it.
+/// The last run with this name that has a checkpoint, like [`RunDir::last_of_name`].
 ///
 /// # Errors
 /// As for [`trained`].
@@ -127,7 +130,7 @@ pub(crate) fn last_run(parent: &Path, name: &str) -> Result<Option<PathBuf>, Eng
     }
 }
 
-/// Keeps a run directory synchronized with S3 from now on, if it belongs there.
+/// Starts to synchronize a run directory with S3, if it is a staged one.
 ///
 /// # Errors
 /// As for [`local`].

@@ -1,4 +1,5 @@
-//! Run directories in S3. A run is trained in a local directory, and a thread keeps S3 up to date.
+//! Run directories in S3. A run is trained in a local directory, and a thread uploads changes to
+//! S3.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,12 +18,13 @@ use crate::run_dir::{Choice, RunDir, best_of, io};
 
 /// Polling interval for changes.
 const PAUSE: Duration = Duration::from_secs(10);
-/// Files that refer to checkpoints.
+/// Files that refer to checkpoints, and are therefore uploaded after them.
 const POINTERS: &[&str] = &["last_checkpoint", "best.json"];
-/// Marks a directory with changes that were not uploaded to S3, and the process that made them.
+/// File that marks a local directory with changes that were not uploaded to S3. Contains the owner
+/// that made them.
 const AHEAD: &str = ".onegraph-ahead";
 
-/// A run for detection: without its other checkpoints.
+/// Stages a run for detection: only the selected checkpoint.
 pub(super) fn trained(run: &Path, choice: Choice) -> Result<PathBuf, EngineError> {
     let at = Address::parse(run)?;
     if let Some(place) = ahead(&at)? {
@@ -36,7 +38,7 @@ pub(super) fn trained(run: &Path, choice: Choice) -> Result<PathBuf, EngineError
     };
     let [last, best] = [0, 1].map(|i| inside(at.join(POINTERS[i]).key));
     if last.is_empty() {
-        // A checkpoint, or nothing useful for detection.
+        // Without `last_checkpoint` it is a checkpoint directory, or nothing that can be used.
         staging.fetch(&objects)?;
         return Ok(staging.place);
     }
@@ -50,7 +52,7 @@ pub(super) fn trained(run: &Path, choice: Choice) -> Result<PathBuf, EngineError
     Ok(staging.place)
 }
 
-/// A run for resuming.
+/// Stages a run for resuming.
 pub(super) fn resumed(run: &Path) -> Result<PathBuf, EngineError> {
     let at = Address::parse(run)?;
     match ahead(&at)? {
@@ -59,16 +61,16 @@ pub(super) fn resumed(run: &Path) -> Result<PathBuf, EngineError> {
     }
 }
 
-/// The directory of another rank, also staged on this machine if it is missing.
+/// Stages the run on this machine, for a rank that got the directory from rank 0.
 pub(super) fn resumed_by_another(run: &Path) -> Result<(), EngineError> {
     let Some(at) = Address::of_place(run, &staged_into()) else { return Ok(()) };
     resumed(Path::new(&at.to_string())).map(drop)
 }
 
-/// The local directory, if it has changes that were never uploaded to S3.
+/// The local directory of a run, if it has changes that were never uploaded to S3.
 ///
 /// # Errors
-/// [`EngineError::Usage`] if another process has continued the run since.
+/// [`EngineError::Usage`] if another process has continued the run in S3 since.
 fn ahead(at: &Address) -> Result<Option<PathBuf>, EngineError> {
     let place = at.below(&staged_into());
     let Ok(mark) = fs::read_to_string(place.join(AHEAD)) else { return Ok(None) };
@@ -76,15 +78,15 @@ fn ahead(at: &Address) -> Result<Option<PathBuf>, EngineError> {
     if owner.as_ref().is_some_and(|owner| *owner != mark) {
         let (place, owner) = (place.display(), owner.unwrap_or_default());
         return Err(EngineError::Usage(format!(
-            "{place} has steps of {at} that never reached it, and {} has continued there since: \
-             copy the one to keep elsewhere, and remove {place} to use the one in S3",
+            "{place} has steps that were never uploaded to {at}, and {} has continued the run \
+             there since: to use the run in S3, remove {place} (copy it first to keep its steps)",
             owner.lines().next().unwrap_or_default()
         )));
     }
     Ok(Some(place))
 }
 
-/// Creates a directory for a new run with a name that is free both locally and in S3.
+/// Creates the local directory of a new run, under a name that is free both locally and in S3.
 pub(super) fn create(parent: &Path, name: &str) -> Result<RunDir, EngineError> {
     let at = Address::parse(parent)?;
     let bucket = Bucket::open(&at.bucket)?;
@@ -93,7 +95,7 @@ pub(super) fn create(parent: &Path, name: &str) -> Result<RunDir, EngineError> {
     })
 }
 
-/// The last run of a name that has a checkpoint in S3, staged.
+/// Stages the last run with this name that has a checkpoint in S3.
 pub(super) fn last_of_name(parent: &Path, name: &str) -> Result<Option<PathBuf>, EngineError> {
     let at = Address::parse(parent)?;
     let bucket = Bucket::open(&at.bucket)?;
@@ -109,22 +111,22 @@ pub(super) fn last_of_name(parent: &Path, name: &str) -> Result<Option<PathBuf>,
     last.map(|run| resumed(Path::new(&run.to_string()))).transpose()
 }
 
-/// The URI of a directory in the staging area of S3 runs, else its path.
+/// The URI of a staged directory; the path of any other.
 pub(super) fn name_of(run: &Path) -> String {
     let at = Address::of_place(run, &staged_into());
     at.map_or_else(|| run.display().to_string(), |at| at.to_string())
 }
 
-/// The name of this process as an owner.
+/// Identifies this process as the owner of a run.
 fn owner() -> String {
     Owner::current().to_string()
 }
 
-/// Keeps a directory synchronized with S3, if it is in the staging area of S3 runs.
+/// Starts to synchronize a directory with S3, if it is a staged one.
 pub(super) fn keep(run: &Path, progress: Progress) -> Result<Option<Kept>, EngineError> {
     let Some(at) = Address::of_place(run, &staged_into()) else { return Ok(None) };
     let bucket = Bucket::open(&at.bucket)?;
-    // All of it: existing objects may be older, or from a process that was killed.
+    // Everything is uploaded: existing objects may be older, or from a process that was killed.
     let mirror = Mirror::take(&bucket, &at, run, POINTERS, &owner())?;
     let mark = run.join(AHEAD);
     fs::write(&mark, mirror.own()).map_err(io(&mark))?;
@@ -135,7 +137,7 @@ pub(super) fn keep(run: &Path, progress: Progress) -> Result<Option<Kept>, Engin
             let fault = mirror.update().err();
             let text = fault.as_ref().map(ToString::to_string).unwrap_or_default();
             if !text.is_empty() && text != told {
-                progress.say(&format!("warning: {text}; the run continues here"));
+                progress.say(&format!("warning: {text}; the run continues locally"));
             }
             told = text;
             if matches!(fault, Some(S3Error::TakenOver { .. })) {
@@ -149,7 +151,7 @@ pub(super) fn keep(run: &Path, progress: Progress) -> Result<Option<Kept>, Engin
     Ok(Some(Kept { stop, thread, mark }))
 }
 
-/// A run that is kept synchronized with S3.
+/// The synchronization of a run with S3.
 #[derive(Debug)]
 pub(crate) struct Kept {
     stop: Sender<()>,
@@ -161,27 +163,29 @@ impl Kept {
     /// Uploads the final changes to S3.
     ///
     /// # Errors
-    /// [`EngineError::Remote`] on failure: the local directory has changes that S3 lacks.
+    /// [`EngineError::Remote`] if the upload fails; then only the local directory is complete.
     pub(crate) fn end(self) -> Result<(), EngineError> {
         drop(self.stop);
         let here = self.mark.parent().unwrap_or(&self.mark).to_path_buf();
         let behind = |fault: String| {
             let here = here.display();
-            EngineError::Remote(format!("{fault}; the run is complete in {here}, not in S3"))
+            EngineError::Remote(format!(
+                "{fault}; only the local copy of the run, {here}, is complete"
+            ))
         };
         let Ok(mut mirror) = self.thread.join() else {
             return Err(behind("the thread that writes to S3 failed".into()));
         };
         mirror.update().map_err(|fault| behind(fault.to_string()))?;
-        // Without it, the next use only has to compare all files.
+        // If the mark cannot be removed, the next use compares all files.
         let _ = fs::remove_file(&self.mark);
         Ok(())
     }
 
-    /// Removes a run that never began, and releases its name locally and in S3.
+    /// Removes a run that never began, locally and in S3, so that its name is free again.
     pub(crate) fn discard(self) {
         drop(self.stop);
-        // The error that ended the run is more useful than one here.
+        // A second error is ignored: the caller reports the one that ended the run.
         let _ = self.thread.join().map(Mirror::release);
         let _ = fs::remove_file(&self.mark);
         let _ = self.mark.parent().map(fs::remove_dir);

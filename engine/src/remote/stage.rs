@@ -1,4 +1,4 @@
-//! S3 objects as local files, and the record of their versions.
+//! Stages S3 objects as local files, and records their versions.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +18,7 @@ use crate::error::EngineError;
 use crate::progress::{Progress, counted};
 use crate::run_dir::{io, make_dir};
 
-/// The directory of records and locks.
+/// Directory of the records and locks.
 const RECORDS: &str = ".staged";
 const MIB: u64 = 1 << 20;
 
@@ -37,7 +37,7 @@ impl From<AddressFault> for EngineError {
     }
 }
 
-/// Terminal output of transfers, only on rank 0.
+/// Terminal output about transfers; only rank 0 prints.
 pub(super) fn progress() -> Progress {
     let is_first = Launch::from_env().map_or(true, |launch| launch.rank == 0);
     if is_first { Progress::loud() } else { Progress::quiet() }
@@ -53,7 +53,7 @@ pub(super) fn whole(path: &Path) -> Result<PathBuf, EngineError> {
     Ok(staging.place)
 }
 
-/// The staging of a URI, by one process of this machine at a time.
+/// Stages a URI. Only one process on this machine can do so at a time.
 pub(super) struct Staging {
     pub(super) at: Address,
     pub(super) bucket: Bucket,
@@ -63,7 +63,7 @@ pub(super) struct Staging {
 }
 
 impl Staging {
-    /// Begins once no other process stages the same URI.
+    /// Waits until no other process stages this URI.
     pub(super) fn begin(at: &Address) -> Result<Self, EngineError> {
         let folder = staged_into();
         let records = folder.join(RECORDS);
@@ -72,7 +72,7 @@ impl Staging {
         let mut is_told = false;
         let lock = Lock::wait(&records.join(format!("{}.lock", &name[..16])), &mut |owner| {
             if !std::mem::replace(&mut is_told, true) {
-                progress().say(&format!("waiting for {owner}, which stages {at}"));
+                progress().say(&format!("waiting for {owner}, which is staging {at}"));
             }
         })?;
         let bucket = Bucket::open(&at.bucket)?;
@@ -81,16 +81,17 @@ impl Staging {
         Ok(Self { at: at.clone(), bucket, place, record: Arc::new(record) })
     }
 
-    /// The objects, each with its local file.
+    /// Lists the objects below the URI, each with its local file.
     pub(super) fn list(&self) -> Result<Vec<(Object, PathBuf)>, EngineError> {
         let mut objects = self.bucket.list(&self.at.key)?;
-        // The owner of a directory in S3 is not its owner here.
+        // The file with the owner in S3 does not apply to the local directory.
         objects.retain(|object| !object.at.key.ends_with(OWNER));
         let folder = staged_into();
         Ok(objects.into_iter().map(|o| (o.clone(), o.at.below(&folder))).collect())
     }
 
-    /// Downloads objects that are missing here, or have another version, with a progress bar.
+    /// Downloads the objects that are missing locally or have a different version, with a progress
+    /// bar.
     pub(super) fn fetch(&self, objects: &[(Object, PathBuf)]) -> Result<(), EngineError> {
         let wanted: Vec<_> = objects.iter().filter(|o| !self.record.is_here(o)).cloned().collect();
         if wanted.is_empty() {
@@ -119,7 +120,7 @@ impl Staging {
         bar.finish_and_clear();
         if without > 0 {
             progress.say(&format!(
-                "{}: {} had no checksum to compare with",
+                "{}: {} could not be verified, since S3 has no checksum",
                 self.at,
                 counted(without, "file")
             ));
@@ -128,19 +129,19 @@ impl Staging {
         written
     }
 
-    /// Removes files that were staged before and are gone from S3.
+    /// Removes local files that were staged earlier and no longer exist in S3.
     pub(super) fn remove_others(&self, objects: &[(Object, PathBuf)]) -> Result<(), EngineError> {
         let folder = staged_into();
         let of = |key: &str| Address { key: key.to_string(), ..self.at.clone() };
         for key in self.record.keep(objects)? {
-            // It may have been removed here as well.
+            // The file may be missing locally too.
             let _ = fs::remove_file(of(&key).below(&folder));
         }
         Ok(())
     }
 }
 
-/// Human-readable bytes.
+/// Formats a number of bytes for people.
 pub(super) fn mib(bytes: u64) -> String {
     match bytes {
         0..1024 => counted(bytes as usize, "byte"),
@@ -149,11 +150,12 @@ pub(super) fn mib(bytes: u64) -> String {
     }
 }
 
-/// Which version of each object is staged; one line each, the last one counts.
+/// Record of the staged version of each object, in a file with one line per download; the last line
+/// of an object applies.
 pub(super) struct Record {
     path: PathBuf,
     entries: Mutex<BTreeMap<String, Entry>>,
-    /// Held by the process that stages.
+    /// The lock that this process holds while it stages.
     lock: Mutex<Option<Lock>>,
 }
 
@@ -162,7 +164,7 @@ struct Entry {
     key: String,
     size: u64,
     etag: String,
-    /// Modification time of the complete file, in nanoseconds.
+    /// Modification time of the downloaded file, in nanoseconds.
     modified: u128,
 }
 
@@ -172,13 +174,13 @@ impl Record {
             Err(fault) if fault.kind() == std::io::ErrorKind::NotFound => String::new(),
             text => text.map_err(io(path))?,
         };
-        // A process may have been killed while writing its last line.
+        // Skips an incomplete line of a process that was killed.
         let lines = text.lines().filter_map(|line| serde_json::from_str::<Entry>(line).ok());
         let entries = lines.map(|entry| (entry.key.clone(), entry)).collect();
         Ok(Self { path: path.to_path_buf(), entries: Mutex::new(entries), lock: Some(lock).into() })
     }
 
-    /// True if the file has this version of the object.
+    /// True if the local file is this version of the object.
     pub(super) fn is_here(&self, (object, file): &(Object, PathBuf)) -> bool {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(entry) = entries.get(&object.at.key) else { return false };
@@ -188,7 +190,7 @@ impl Record {
             && look(file).is_some_and(|(size, time)| (size, time) == (entry.size, entry.modified))
     }
 
-    /// Adds a complete file.
+    /// Records a downloaded file.
     pub(super) fn add(&self, object: &Object, file: &Path) -> Result<(), EngineError> {
         let Some((size, modified)) = look(file) else { return Ok(()) };
         let (key, etag) = (object.at.key.clone(), object.etag.clone());
@@ -200,7 +202,7 @@ impl Record {
         Ok(())
     }
 
-    /// Drops all but these objects, and returns the keys of the others.
+    /// Removes all other objects from the record, and returns their keys.
     fn keep(&self, objects: &[(Object, PathBuf)]) -> Result<Vec<String>, EngineError> {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let stay: std::collections::HashSet<&str> =
@@ -213,7 +215,7 @@ impl Record {
         Ok(gone)
     }
 
-    /// Lets other processes stage the same URI.
+    /// Releases the lock, so that other processes can stage the URI.
     pub(super) fn release(&self) {
         *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }

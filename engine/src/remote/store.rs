@@ -1,4 +1,5 @@
-//! Stores in S3: read while their pixels are downloaded, and built locally and then uploaded.
+//! Stores in S3. They can be read while their pixels are downloaded; new ones are built locally and
+//! then uploaded.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,11 +14,11 @@ use s3::{Address, Arriving, Object};
 use super::stage::{Staging, mib, progress};
 use crate::error::EngineError;
 
-/// The file that makes a directory a store, and the large file.
+/// Header file, without which a directory is not a store. `PIXELS` is the large file.
 const HEADER: &str = "header.json";
 const PIXELS: &str = "pixels.bin";
 
-/// Stores of this process whose pixels are still being downloaded.
+/// Stores whose pixels this process is still downloading.
 static ARRIVING: Mutex<Option<HashMap<Address, Arc<Pixels>>>> = Mutex::new(None);
 
 /// Pixels being downloaded.
@@ -30,7 +31,7 @@ impl Arrival for Pixels {
     }
 }
 
-/// Opens a store; its pixels are downloaded while it is read.
+/// Opens a store, whose pixels are downloaded in the background while it is read.
 pub(super) fn open(
     dir: &Path,
     open: fn(&Path) -> Result<Store, DaliError>,
@@ -45,7 +46,8 @@ pub(super) fn open(
     let is = |object: &Object, name: &str| object.at == at.join(name);
     if !objects.iter().any(|(object, _)| is(object, HEADER)) {
         return Err(EngineError::Usage(format!(
-            "{at} holds no store: there is no {HEADER} in it; `onegraph prep --out {at}` makes one"
+            "there is no store at {at}: it contains no {HEADER}; build one with `onegraph prep \
+             --out {at}`"
         )));
     }
     let (large, small): (Vec<_>, Vec<_>) =
@@ -56,7 +58,7 @@ pub(super) fn open(
         return Ok(open(&staging.place)?);
     };
     let begun = begin(&staging, &pixels.0, &pixels.1)?;
-    // An error in the other files ends the transfer.
+    // If opening fails, the download ends.
     let store = open(&staging.place)?;
     let key = at.clone();
     with_arriving(|arriving| arriving.insert(key, begun.clone()));
@@ -66,7 +68,7 @@ pub(super) fn open(
 fn begin(staging: &Staging, object: &Object, file: &Path) -> Result<Arc<Pixels>, EngineError> {
     let progress = progress();
     progress.say(&format!(
-        "{}: reading images while they arrive in {} ({})",
+        "{}: images are read while they are downloaded to {} ({})",
         staging.at,
         staging.place.display(),
         mib(object.size)
@@ -75,7 +77,7 @@ fn begin(staging: &Staging, object: &Object, file: &Path) -> Result<Arc<Pixels>,
     let at = staging.at.clone();
     let is_whole = move || {
         match record.add(&whole, &to) {
-            Ok(()) => progress.say(&format!("{at} is complete on this machine")),
+            Ok(()) => progress.say(&format!("{at} was downloaded completely")),
             Err(fault) => progress.say(&format!("warning: {fault}; {at} will be staged again")),
         }
         record.release();
@@ -89,7 +91,8 @@ fn with_arriving<T>(f: impl FnOnce(&mut HashMap<Address, Arc<Pixels>>) -> T) -> 
     f(arriving.get_or_insert_default())
 }
 
-/// Builds a store locally, and uploads it to S3, its header last: without it, it is not a store.
+/// Builds a store locally, and uploads it to S3. The header is uploaded last, so that an incomplete
+/// upload is not a valid store.
 pub(super) fn make<T>(
     out: &Path,
     overwrite: bool,
@@ -106,7 +109,7 @@ pub(super) fn make<T>(
         false => Vec::new(),
     };
     let made = make(&staging.place, true)?;
-    // The header first: a store that is being replaced is not valid.
+    // The old header is removed first, so that a partly replaced store is not valid.
     let mut keys: Vec<String> = earlier.iter().map(|(object, _)| object.at.key.clone()).collect();
     keys.sort_by_key(|key| *key != at.join(HEADER).key);
     staging.bucket.remove(&keys)?;

@@ -1,4 +1,4 @@
-//! One program that runs to completion, on the CPU or on a device; used for evaluation.
+//! Runs a single program synchronously on the CPU or a device, for evaluation and detection.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,21 +13,21 @@ use super::machine::{Machine, gib};
 use super::{Backend, ModelState, Slot, copy_inputs, same_layout};
 use crate::error::EngineError;
 
-/// Where the inputs of a run come from.
+/// The inputs of a run.
 #[derive(Debug)]
 pub enum Inputs<'a> {
     /// A slot.
     Slot {
         /// The batch.
         slot: &'a Slot,
-        /// Device memory that gets a copy, for [`Inputs::Kept`].
+        /// Device memory to which the inputs are also copied, for [`Inputs::Kept`].
         keep: Option<DevicePtr>,
     },
-    /// Device memory with a copy of an earlier batch.
+    /// Device memory with the copied inputs of an earlier batch.
     Kept(DevicePtr),
 }
 
-/// Runs one program and waits for it.
+/// Runs a program, and waits until it is done.
 #[derive(Debug)]
 pub enum Executor {
     /// On the CPU.
@@ -37,11 +37,12 @@ pub enum Executor {
 }
 
 impl Executor {
-    /// Plans a program whose inputs come from slots with this layout, on a device in the state's
-    /// precision, and captures it there.
+    /// Plans a program whose inputs come from slots with this layout. On a device, it is planned in
+    /// the precision of `state` and captured as a graph.
     ///
     /// # Errors
-    /// State of another model; less free memory than the plan needs; device errors.
+    /// If the state belongs to a different model, or the plan needs more than the free memory;
+    /// device errors.
     pub fn new(
         program: Program,
         layout: &SlotLayout,
@@ -78,13 +79,14 @@ impl Executor {
         }
     }
 
-    /// Runs the program once on a batch; a slot's memory may be reused on return. Once
+    /// Runs the program once on a batch. The slot can be reused afterwards. On the CPU, setting
+    /// `interrupted` ends the run early.
     ///
     /// # Errors
     /// An array that is not an input of the program; a device error; [`EngineError::Interrupted`].
     ///
     /// # Panics
-    /// If the inputs belong to another backend.
+    /// If the inputs do not fit the backend.
     pub fn run(
         &mut self,
         inputs: Inputs<'_>,
@@ -99,7 +101,8 @@ impl Executor {
                 };
                 copy_inputs(executor, slot)?;
                 let state = state.host_mut();
-                // Inside the pool, so that an op's parallel loops start without switching threads.
+                // Runs inside the thread pool, so that parallel loops of ops start without
+                // switching threads.
                 if !rayon::scope(|_| executor.run_while(state, go_on)) {
                     return Err(EngineError::Interrupted);
                 }
@@ -119,7 +122,7 @@ impl Executor {
         Ok(())
     }
 
-    /// An output of the last run; valid until another program runs on the same state.
+    /// Copies an output of the last run. It is lost when another program runs on the same state.
     ///
     /// # Errors
     /// [`graph::GraphError::UnknownTensor`]; device errors.
@@ -131,16 +134,18 @@ impl Executor {
     }
 }
 
-/// Host copies of a program's outputs: its own, and those of batches that wait for mask pasting.
+/// Number of copies of a program's outputs on the host: its own, and those of batches whose masks
+/// are not yet pasted.
 const OUTPUTS: usize = 7;
 
-/// Bytes of all host copies of a program's outputs.
+/// Size of all copies of a program's outputs on the host, in bytes.
 pub(crate) fn output_bytes(prepared: &Prepared) -> usize {
     let kept = prepared.program.kept().iter();
     OUTPUTS * kept.map(|id| prepared.program.desc(*id).cpu_bytes()).sum::<usize>()
 }
 
-/// Checks that a detection pass fits this machine, with `more` additional bytes of arena.
+/// Checks that the free memory suffices for a detection pass, whose arena needs `more` additional
+/// bytes.
 fn check_fit(more: usize, prepared: &Prepared) -> Result<(), EngineError> {
     let needed = more + prepared.input_bytes() + output_bytes(prepared);
     let Some((_, free)) = Machine::here().memory else { return Ok(()) };
@@ -148,7 +153,7 @@ fn check_fit(more: usize, prepared: &Prepared) -> Result<(), EngineError> {
         return Ok(());
     }
     Err(EngineError::Usage(format!(
-        "a batch of detections needs {:.2} GiB, and this machine has {:.2} GiB free: lower \
+        "detection on one batch needs {:.2} GiB, but this machine has only {:.2} GiB free: lower \
          eval.batch_size, model.detections.per_image or input.max_size",
         gib(needed),
         gib(free as usize)

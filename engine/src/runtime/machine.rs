@@ -9,10 +9,10 @@ use rustix::process::{Resource, getrlimit};
 pub struct Machine {
     /// The processor's name.
     pub cpu: String,
-    /// Threads of this process's parallel loops.
+    /// Number of threads of this process's parallel loops.
     pub threads: usize,
-    /// Total and available memory in bytes, within the limits of this process's control groups;
-    /// `None` if the system does not report it.
+    /// Total and available memory in bytes, within the limits of this process's control groups and
+    /// `ulimit -v`; `None` if the system does not report it.
     pub memory: Option<(u64, u64)>,
 }
 
@@ -40,7 +40,7 @@ fn memory(info: &str) -> Option<(u64, u64)> {
     Some((bytes("MemTotal")?, bytes("MemAvailable")?))
 }
 
-/// Memory within the limit of this process's address space (`ulimit -v`), which batch systems set.
+/// Limits memory to this process's address space limit (`ulimit -v`), which batch systems set.
 fn within_ulimit((total, available): (u64, u64)) -> (u64, u64) {
     let Some(limit) = getrlimit(Resource::As).current else { return (total, available) };
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
@@ -49,7 +49,7 @@ fn within_ulimit((total, available): (u64, u64)) -> (u64, u64) {
     (total.min(limit), available.min(limit.saturating_sub(taken)))
 }
 
-/// Memory within the limits of this process's control group and of those above it.
+/// Limits memory to the limits of this process's control group and its ancestors.
 fn within_cgroups((mut total, mut available): (u64, u64)) -> (u64, u64) {
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let version2 = groups.lines().find_map(|line| line.strip_prefix("0::"));
@@ -71,7 +71,8 @@ fn within_cgroups((mut total, mut available): (u64, u64)) -> (u64, u64) {
     (total, available)
 }
 
-/// Limit and free bytes of a control group; `None` if it has no limit. Cached files count as free.
+/// Limit of a control group and the free part of it, in bytes; `None` if it has no limit. Cached
+/// files count as free.
 fn limit(max: &str, used: &str, stat: &str) -> Option<(u64, u64)> {
     let (max, used): (u64, u64) = (max.trim().parse().ok()?, used.trim().parse().ok()?);
     let cached = stat.lines().find_map(|line| line.strip_prefix("inactive_file "));
@@ -79,7 +80,7 @@ fn limit(max: &str, used: &str, stat: &str) -> Option<(u64, u64)> {
     Some((max, max.saturating_sub(used.saturating_sub(cached))))
 }
 
-/// Bytes in GiB.
+/// Converts bytes to GiB.
 pub(crate) fn gib(bytes: usize) -> f64 {
     bytes as f64 / (1u64 << 30) as f64
 }

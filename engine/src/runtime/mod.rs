@@ -1,4 +1,4 @@
-//! Where programs run and where a model's state is held: the CPU or a device.
+//! The backend that runs programs and holds a model's state: the CPU or a device.
 
 mod executor;
 mod machine;
@@ -24,7 +24,7 @@ pub use slot::{Slot, SlotMemory};
 pub(crate) use slot::{copy_inputs, same_layout};
 pub use state::ModelState;
 
-/// How this CPU computes the GEMMs of a config's programs.
+/// Settings for GEMMs on this CPU, from a config.
 ///
 /// # Errors
 /// [`EngineError::Usage`] if the config requires an instruction set that the processor lacks.
@@ -32,7 +32,7 @@ pub fn gemm_settings(config: &Config) -> Result<GemmSettings, EngineError> {
     let bf16 = config.train.cpu_precision == CpuPrecision::Bf16;
     if bf16 && !has_bf16() {
         return Err(EngineError::Usage(
-            "train.cpu_precision is bf16, but this processor does not multiply bf16 (AVX512_BF16): \
+            "train.cpu_precision is bf16, but this processor does not support bf16 (AVX512_BF16): \
              set it to fp32"
                 .into(),
         ));
@@ -40,17 +40,17 @@ pub fn gemm_settings(config: &Config) -> Result<GemmSettings, EngineError> {
     Ok(GemmSettings { bf16, winograd: config.train.winograd })
 }
 
-/// The CPU or device that runs the programs.
+/// The CPU or a device, on which programs run.
 #[derive(Debug, Clone)]
 pub enum Backend {
-    /// The CPU, in f32, or with bf16 GEMMs (`train.cpu_precision`).
+    /// The CPU, in f32, or in f32 with bf16 GEMMs (`train.cpu_precision`).
     Cpu,
     /// A CUDA device.
     Device(Arc<dyn Device>),
 }
 
 impl Backend {
-    /// The target for planning a config's programs.
+    /// The target that a config's programs are planned for.
     pub fn target(&self, config: &Config) -> Target {
         match self {
             Backend::Cpu => Target::Cpu,
@@ -68,7 +68,7 @@ impl Backend {
         }
     }
 
-    /// A human-readable name.
+    /// The name for messages, with the number of threads on a CPU.
     pub fn describe(&self) -> String {
         match self {
             Backend::Cpu => {
@@ -80,7 +80,7 @@ impl Backend {
     }
 }
 
-/// Addresses of a program's state, laid out consecutively without a device.
+/// Invented consecutive addresses for a program's state, to plan it without a device.
 pub fn imagined_addresses(prepared: &Prepared) -> impl Fn(&str) -> Option<DevicePtr> + use<> {
     let mut next: DevicePtr = 1 << 40;
     let mut places = std::collections::BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Slots that programs read from: plain memory on the CPU, pinned memory on a device.
+//! Slots with the inputs of a program: plain memory for the CPU, pinned memory for a device.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use graph::{CpuExecutor, GraphError};
 use super::Backend;
 use crate::error::EngineError;
 
-/// Memory of a slot.
+/// Host memory of a slot.
 #[derive(Debug)]
 pub enum SlotMemory {
     /// Process memory.
     Plain(PlainMemory),
-    /// Pinned: a device copies directly from it.
+    /// Pinned memory, from which a device copies directly.
     Pinned(PinnedBuffer),
 }
 
@@ -23,7 +23,7 @@ pub enum SlotMemory {
 pub type Slot = loader::Slot<SlotMemory>;
 
 impl Backend {
-    /// A slot in memory that its programs can read inputs from.
+    /// Allocates a slot in the kind of memory that this backend needs.
     ///
     /// # Errors
     /// Device errors.
@@ -40,7 +40,7 @@ impl Backend {
 }
 
 impl SlotMemory {
-    /// The memory that a device copies from.
+    /// The pinned memory.
     ///
     /// # Panics
     /// If the slot was created for the CPU.
@@ -84,10 +84,11 @@ pub(crate) fn copy_inputs<M: AsRef<[u8]> + AsMut<[u8]>>(
     Ok(())
 }
 
-/// Checks that one copy of a slot covers all inputs of a program.
+/// Checks that slot and program have the same input layout, so that all inputs can be copied at
+/// once.
 ///
 /// # Panics
-/// If an array and the program's input have different offsets, or the program has more inputs.
+/// If an array and the corresponding input have different offsets, or the program has more inputs.
 pub(crate) fn same_layout(prepared: &Prepared, layout: &SlotLayout) {
     for (i, array) in layout.arrays().iter().enumerate() {
         let input = prepared.input_range(&array.name);

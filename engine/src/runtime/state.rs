@@ -1,8 +1,9 @@
-//! A model's state: always readable on the host, and on the device while it trains there.
+//! A model's state. It can always be read on the host; while the model is on a device, the device
+//! holds the current values.
 //!
-//! On the host a weight is its f32 value, under its own name. On a device this value is the master,
-//! and the copy that kernels read, in fp16 or f32, is derived from it. So a checkpoint does not
-//! depend on the device that wrote it.
+//! On the host, a weight is stored as f32. On a device there is an f32 master weight, and a copy in
+//! fp16 or f32 that kernels read, derived from the master. Checkpoints contain only the f32 values,
+//! so they do not depend on the device.
 
 use std::sync::Arc;
 
@@ -20,22 +21,22 @@ use crate::weights::swap_averages;
 pub struct ModelState {
     host: StateSet,
     memory: Option<Arc<DeviceState>>,
-    /// Arena of programs on a device. A caller locks the state to run a program and waits for the
-    /// run before unlocking it, so all programs share one arena.
+    /// Arena of programs on a device. All programs share it, since each run has a mutable reference
+    /// to the state until it is done.
     arena: Option<Arc<SharedArena>>,
-    /// The same for programs on the CPU.
+    /// Arena of programs on the CPU.
     cpu_arena: CpuArena,
     products: GemmSettings,
 }
 
 impl ModelState {
-    /// State on the host. Its programs run GEMMs and convolutions with the settings `products`.
+    /// State on the host. Programs run GEMMs and convolutions with the settings `products`.
     pub fn host(set: StateSet, products: GemmSettings) -> Self {
         let cpu_arena = CpuArena::default();
         Self { host: set, memory: None, arena: None, cpu_arena, products }
     }
 
-    /// State that lives on a device, held in `precision`, as declared by `programs`, filled from
+    /// State on a device in this precision: the tensors that `programs` declare, with values from
     /// `set`.
     ///
     /// # Errors
@@ -54,13 +55,13 @@ impl ModelState {
         Ok(Self { host, memory, arena: None, cpu_arena, products })
     }
 
-    /// Its device memory.
+    /// The state's device memory; `None` on the host.
     pub fn memory(&self) -> Option<&Arc<DeviceState>> {
         self.memory.as_ref()
     }
 
-    /// Memory on `device` for plans of up to `bytes`: the existing memory if it is large enough.
-    /// Results stay there until another program runs on this state.
+    /// An arena on `device` of at least `bytes`; the existing one is reused if it is large enough.
+    /// The results of a run stay in it until another program runs on this state.
     ///
     /// # Errors
     /// Device errors.
@@ -76,7 +77,7 @@ impl ModelState {
         Ok(self.arena.insert(arena).clone())
     }
 
-    /// How the CPU computes GEMMs.
+    /// Settings for GEMMs on the CPU.
     pub fn gemm_settings(&self) -> GemmSettings {
         self.products
     }
@@ -86,7 +87,8 @@ impl ModelState {
         &self.cpu_arena
     }
 
-    /// The current state, copied back from the device if it is there. Waits for the device.
+    /// The current state. If it is on a device, waits for the device and copies the state to the
+    /// host.
     ///
     /// # Errors
     /// Device errors.
@@ -96,7 +98,7 @@ impl ModelState {
         Ok(&self.host)
     }
 
-    /// The device's state; `None` if the state is on the host.
+    /// Downloads the device's state; empty if the state is on the host.
     fn download(&self) -> Result<StateSet, EngineError> {
         let mut set = StateSet::new();
         if let Some(memory) = &self.memory {
@@ -105,8 +107,8 @@ impl ModelState {
         Ok(set)
     }
 
-    /// Copies the device's values. A copy that kernels read is not needed: it is the rounded
-    /// master, or a frozen weight that no program changes.
+    /// Copies downloaded values into the host's state. Copies of weights that kernels read are
+    /// skipped: each is a rounded master weight, or frozen and thus unchanged.
     fn take(&mut self, set: &StateSet) {
         for (name, tensor) in without_device_names(set).iter() {
             if !tensor.desc.role.follows_precision() {
@@ -120,8 +122,7 @@ impl ModelState {
         }
     }
 
-    /// Changes the state on the host, and on the device if it is there. The device's ring
-    /// counters continue.
+    /// Changes the state, on the host and on the device. The device's result ring is preserved.
     ///
     /// # Errors
     /// Errors from `change`; device errors.
@@ -145,7 +146,8 @@ impl ModelState {
         Ok(result)
     }
 
-    /// Runs `use_it` on this state, with averages in place of the parameters if requested.
+    /// Runs `use_it` on this state. If `averages` is true, the parameters are replaced by their
+    /// moving averages meanwhile.
     ///
     /// # Errors
     /// Errors from `use_it`; device errors.
@@ -167,7 +169,7 @@ impl ModelState {
         result
     }
 
-    /// The host's state, for programs that run there. Stale if the state is on a device.
+    /// The host's state, for programs on the CPU. Outdated if the state is on a device.
     pub fn host_mut(&mut self) -> &mut StateSet {
         &mut self.host
     }
@@ -178,7 +180,7 @@ impl ModelState {
     }
 }
 
-/// The host's part: neither masters nor the ring.
+/// The tensors that exist on the host: all except master weights and the result ring.
 fn without_device_names(set: &StateSet) -> StateSet {
     let mut host = StateSet::new();
     for (name, tensor) in set.iter() {
@@ -197,7 +199,8 @@ fn of_device(host: &StateSet, programs: &[&Program]) -> StateSet {
     values
 }
 
-/// Adds the device-only part: masters equal to the weights, and an empty ring.
+/// Adds the tensors that exist only on a device: master weights, equal to the weights, and an empty
+/// result ring.
 fn add_device_names<'a>(
     values: &mut StateSet,
     names: impl Iterator<Item = (&'a str, &'a kernels::TensorDesc)>,

@@ -1,4 +1,4 @@
-//! The ranks of a run, as its session sees them.
+//! The ranks of a run, as a training session uses them.
 
 mod cores;
 mod watchdog;
@@ -21,7 +21,7 @@ pub struct Team {
 }
 
 impl Team {
-    /// A run with one process.
+    /// A run with a single rank.
     pub fn single() -> Self {
         Self::new(Group::single())
     }
@@ -46,7 +46,7 @@ impl Team {
         self.group.ranks() == 1
     }
 
-    /// Ranks on this rank's machine, including itself.
+    /// Number of ranks on this machine, including this one.
     pub fn local_ranks(&self) -> usize {
         let members = self.group.members();
         let host = members.get(self.group.rank()).map(|own| &own.host_id);
@@ -58,7 +58,7 @@ impl Team {
         &self.group
     }
 
-    /// Waits until all ranks arrive.
+    /// Barrier: waits until all ranks have called it.
     ///
     /// # Errors
     /// [`EngineError::RankLost`].
@@ -89,7 +89,7 @@ impl Team {
         decode(&self.advance.waiting(|| self.group.broadcast(what, &[]))?)
     }
 
-    /// Gathers a message of every rank on rank 0; empty on the others.
+    /// Gathers a message from every rank on rank 0. Empty on the other ranks.
     ///
     /// # Errors
     /// [`EngineError::RankLost`].
@@ -97,8 +97,8 @@ impl Team {
         Ok(self.advance.waiting(|| self.group.gather(what, mine))?)
     }
 
-    /// Runs work that is done once per host, on the first rank there; the others wait, and then run
-    /// it themselves, when little is left to do.
+    /// Runs `work` on the first rank of each host, then on the host's other ranks. For work whose
+    /// result is cached, such as building a store.
     ///
     /// # Errors
     /// Errors of the work; [`EngineError::RankLost`].
@@ -119,32 +119,33 @@ impl Team {
         work()
     }
 
-    /// Checks that all ranks have the same `facts`, each a name and a value.
+    /// Checks that `facts`, pairs of name and value, are equal on all ranks.
     ///
     /// # Errors
-    /// [`EngineError::OfAllRanks`] with a rank that differs, and the difference.
+    /// [`EngineError::OfAllRanks`] names a rank that differs, and the difference.
     pub fn agree(&self, facts: &[(&str, String)]) -> Result<(), EngineError> {
         Ok(self.advance.waiting(|| self.group.agree(facts))?)
     }
 
-    /// Records what this rank is doing, for the messages of others if it is lost.
+    /// Records what this rank is doing, for the other ranks' messages if it is lost.
     pub fn set_doing(&self, step: u64, what: &str) {
         self.advance.begin(step, what);
         self.group.set_doing(step, what);
     }
 
-    /// Records progress of this rank's current work.
+    /// Records that the current work has made progress.
     pub fn record_progress(&self) {
         self.advance.record_progress();
     }
 
-    /// Calls `end` with a message once this rank has made no progress for `limit`.
+    /// Starts a watchdog, which calls `end` with a message once this rank has made no progress for
+    /// `limit`.
     pub(crate) fn watch(&self, limit: Duration, end: impl FnOnce(&str) + Send + 'static) {
         self.advance.watch(limit, end);
     }
 }
 
-/// The message that encodes a value.
+/// Encodes a value as a message.
 ///
 /// # Errors
 /// [`EngineError::RankLost`]; none in practice.
@@ -152,10 +153,10 @@ pub(crate) fn encode<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, EngineEr
     postcard::to_stdvec(value).map_err(|fault| message(&fault))
 }
 
-/// The value decoded from another rank's message.
+/// Decodes a value from another rank's message.
 ///
 /// # Errors
-/// [`EngineError::RankLost`] for a message that is not such a value.
+/// [`EngineError::RankLost`] if the message cannot be decoded.
 pub(crate) fn decode<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, EngineError> {
     postcard::from_bytes(bytes).map_err(|fault| message(&fault))
 }

@@ -1,10 +1,10 @@
-//! The watchdog of a rank's progress: a rank whose step hangs still sends heartbeats, and the
-//! others would wait for it forever.
+//! A watchdog for hanging ranks. A rank whose step hangs still sends heartbeats, so the others
+//! would wait for it forever.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A rank's current work, and the time of its last advance.
+/// The current work of a rank, and the time of its last progress.
 #[derive(Debug, Clone)]
 pub(super) struct Advance(Arc<Mutex<Doing>>);
 
@@ -13,7 +13,7 @@ struct Doing {
     step: u64,
     what: String,
     since: Instant,
-    /// True while it waits for other ranks: then this rank does not hang.
+    /// True while this rank waits for other ranks, which does not count as hanging.
     waits: bool,
 }
 
@@ -23,13 +23,13 @@ impl Advance {
         Self(Arc::new(Mutex::new(Doing { step, what, since: Instant::now(), waits: false })))
     }
 
-    /// A new operation begins.
+    /// Records the beginning of an operation.
     pub(super) fn begin(&self, step: u64, what: &str) {
         let mut doing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *doing = Doing { step, what: what.to_string(), since: Instant::now(), waits: false };
     }
 
-    /// Runs an operation that waits for other ranks; the time does not count.
+    /// Runs an operation that waits for other ranks. This time does not count.
     pub(super) fn waiting<T>(&self, wait: impl FnOnce() -> T) -> T {
         let set = |waits| {
             let mut doing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -41,12 +41,12 @@ impl Advance {
         result
     }
 
-    /// The current operation has made progress.
+    /// Records that the current operation has made progress.
     pub(super) fn record_progress(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).since = Instant::now();
     }
 
-    /// A message about an operation without progress for `limit` or longer.
+    /// A message if the current operation has made no progress for `limit` or longer.
     fn stalled(&self, limit: Duration) -> Option<String> {
         let doing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let hangs = !doing.waits && doing.since.elapsed() >= limit;
@@ -61,8 +61,8 @@ impl Advance {
         })
     }
 
-    /// Calls `end` with a message once there was no progress for `limit`. The watch ends when the
-    /// last other holder of this value is dropped.
+    /// Calls `end` with a message once there was no progress for `limit`. The watchdog ends when
+    /// the last clone of this value is dropped.
     pub(super) fn watch(&self, limit: Duration, end: impl FnOnce(&str) + Send + 'static) {
         let watched = Arc::downgrade(&self.0);
         let look = (limit / 20).max(Duration::from_millis(10));
@@ -74,7 +74,7 @@ impl Advance {
                 return;
             }
         };
-        // Without a thread, only the user notices a rank that hangs.
+        // If the thread cannot be started, a hanging rank is not detected.
         let _ = std::thread::Builder::new().name("watchdog".into()).spawn(watch);
     }
 }

@@ -1,4 +1,4 @@
-//! The properties that all ranks of a run must have in common before the first step.
+//! Checks that program, config, data and weights are equal on all ranks.
 
 use crate::config::Config;
 use graph::StateSet;
@@ -15,7 +15,7 @@ use crate::team::Team;
 /// Compares program, kernels and config with rank 0's.
 ///
 /// # Errors
-/// [`EngineError::OfAllRanks`] with a rank that differs, and the difference.
+/// [`EngineError::OfAllRanks`] names a rank that differs, and the difference.
 pub fn check_config(team: &Team, config: &Config) -> Result<(), EngineError> {
     if team.is_alone() {
         return Ok(());
@@ -33,7 +33,7 @@ pub fn check_config(team: &Team, config: &Config) -> Result<(), EngineError> {
     team.agree(&facts)
 }
 
-/// Compares the data with rank 0's.
+/// Compares the identities of both data sets with rank 0's.
 ///
 /// # Errors
 /// As for [`check_config`].
@@ -73,7 +73,7 @@ pub fn check_model(team: &Team, data: &DataSet, state: &mut ModelState) -> Resul
     team.agree(&[("data", identity_of(data))])
 }
 
-/// SHA-256 over names and values.
+/// SHA-256 of all names and values.
 fn hash_of(state: &StateSet) -> String {
     let mut hash = Sha256::new();
     for (name, tensor) in state.iter() {

@@ -22,7 +22,7 @@ impl<T: Send + 'static> Background<T> {
         thread.map(Self).map_err(crate::run_dir::io(Path::new("a thread")))
     }
 
-    /// True if the value is ready: then [`Self::join`] does not wait.
+    /// True if the value is ready, so that [`Self::join`] does not wait.
     pub(super) fn is_ready(&self) -> bool {
         self.0.is_finished()
     }

@@ -1,4 +1,4 @@
-//! The report before a run's first step.
+//! The text that a run prints before its first step.
 
 use crate::config::{Config, CpuPrecision, Precision, Train};
 
@@ -11,10 +11,10 @@ use crate::run_dir::RunDir;
 use crate::runtime::Backend;
 use crate::team::Team;
 
-/// Above this number of epochs a run's length probably comes from another data set's recipe.
+/// A run with more epochs gets a warning: its length was probably chosen for a different data set.
 const MANY_EPOCHS: f64 = 500.0;
 
-/// Device, data, memory and weights, one paragraph each.
+/// Paragraphs about device, data, memory and weights, and warnings.
 pub(super) fn banner(
     config: &Config,
     data: &DataSet,
@@ -59,20 +59,20 @@ pub(super) fn banner(
     if let Some(owner) = run.replaced() {
         let (pid, host) = (owner.pid, &owner.host);
         paragraphs.push(format!(
-            "the run directory is taken over from process {pid} on host {host}, which is gone"
+            "the run directory is taken over from process {pid} on host {host}, which has ended"
         ));
     }
     paragraphs.extend(weights(config, trainer));
     let (all, images) = (trainer.images_per_epoch(), data.images.len());
     if config.data.repeat_threshold > 0.0 {
         paragraphs.push(format!(
-            "classes of fewer than {:.1} % of the images are repeated: an epoch has {all} images, \
-             of {images}",
+            "images with classes that occur in fewer than {:.1} % of the images are repeated: an \
+             epoch has {all} images instead of {images}",
             100.0 * config.data.repeat_threshold
         ));
     } else if all > images {
         paragraphs.push(format!(
-            "an epoch has {all} images, of {images}: each comes {:.1} times on average \
+            "an epoch has {all} images instead of {images}: each occurs {:.1} times on average \
              (data.min_epoch_images)",
             all as f64 / images as f64
         ));
@@ -88,7 +88,7 @@ pub(super) fn banner(
     paragraphs
 }
 
-/// The source of the weights, or a warning about frozen parts without one.
+/// The source of the initial weights, or a warning if parts are frozen at random weights.
 fn weights(config: &Config, trainer: &Trainer) -> Option<String> {
     let (model, stages) = (&config.model, config.model.backbone.frozen_stages);
     match (start::file_of(config), trainer.loaded()) {
@@ -110,7 +110,7 @@ fn weights(config: &Config, trainer: &Trainer) -> Option<String> {
     }
 }
 
-/// The length of the run and its warm-up, and the rate decays if they are in epochs.
+/// The length of the run and of its warm-up, and the learning-rate decays if given in epochs.
 fn length(config: &Config, steps_per_epoch: u64) -> String {
     let (steps, solver) = (config.train.steps, &config.solver);
     let in_epochs = |steps: u64| {
@@ -133,7 +133,7 @@ fn length(config: &Config, steps_per_epoch: u64) -> String {
     text
 }
 
-/// The learning rate scaled from the reference batch size.
+/// The learning rate, if it is scaled from a reference batch size.
 fn rate(config: &Config) -> Option<String> {
     let (rate, reference) = (config.solver.learning_rate, config.solver.reference_batch?);
     let batch = config.train.batch_size;
@@ -145,7 +145,7 @@ fn rate(config: &Config) -> Option<String> {
     })
 }
 
-/// A warning if patience or targets cannot end the run early, as it has no earlier evaluation.
+/// A warning if patience or targets are set, but no evaluation precedes the last step.
 fn never_stops(train: &Train, steps_per_epoch: u64) -> Option<String> {
     let per_epochs = train.eval_every_epochs.saturating_mul(steps_per_epoch);
     let is_on_the_way = |every: u64| (1..train.steps).contains(&every);
@@ -158,19 +158,19 @@ fn never_stops(train: &Train, steps_per_epoch: u64) -> Option<String> {
         _ => return None,
     };
     Some(format!(
-        "warning: {key} cannot end the run early, as the first evaluation comes after its last \
+        "warning: {key} cannot end the run early, as the first evaluation is after the last \
          step; set train.eval_every_steps below {}",
         train.steps
     ))
 }
 
-/// Warnings about a length and a batch out of proportion to the images of an epoch.
+/// Warnings about a run length or a batch size that is too large for the number of images.
 fn disproportions(train: &Train, steps_per_epoch: u64, images: usize) -> Vec<String> {
     let epochs = train.steps as f64 / steps_per_epoch as f64;
     let images_text = counted(images, "image");
     let length = (epochs > MANY_EPOCHS).then(|| {
         let key = if train.epochs.is_some() { "train.epochs" } else { "train.steps" };
-        format!("{key} makes {epochs:.0} epochs of {images_text}: lower it, or set train.patience")
+        format!("{key} gives {epochs:.0} epochs of {images_text}: lower it, or set train.patience")
     });
     let batch = (train.batch_size > images).then(|| {
         let size = train.batch_size;
@@ -179,7 +179,7 @@ fn disproportions(train: &Train, steps_per_epoch: u64, images: usize) -> Vec<Str
     length.into_iter().chain(batch).map(|text| format!("warning: {text}")).collect()
 }
 
-/// How the ranks share the work.
+/// A text with the images per rank and group, and the ranks of each host.
 fn ranks(config: &Config, trainer: &Trainer, team: &Team) -> String {
     let (train, ranks) = (&config.train, team.ranks().count);
     let passes = match trainer.passes() {

@@ -1,4 +1,5 @@
-//! The best scores of a run: which checkpoints to keep for them, and whether scores still improve.
+//! Tracks a run's best scores: selects the checkpoints to keep, and detects when scores stop
+//! improving.
 
 use std::io::ErrorKind;
 
@@ -13,22 +14,22 @@ use crate::model::detector;
 use crate::run_dir::RunDir;
 
 const FILE: &str = "best.json";
-/// Patience starts counting at this score.
+/// `train.patience` counts evaluations only once a score reaches this value.
 const LEAST: f64 = 0.001;
 
-/// A score, and the step that it belongs to.
+/// A score and its step.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct Score {
     step: u64,
     ap: f64,
 }
 
-/// The subject of a score: scores on different subjects are not compared.
+/// Metric and data of a score; only scores with the same metric and data are compared.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Kind {
-    /// Never `auto`.
+    /// The resolved metric, never `auto`.
     metric: BestMetric,
-    /// Identity of the evaluated data, and after `:` the number of scored images.
+    /// Identity of the evaluated data, `:`, and the number of scored images or `all`.
     data: String,
 }
 
@@ -41,19 +42,19 @@ impl Kind {
 /// `best.json`.
 #[derive(Debug, Serialize, Deserialize)]
 struct BestFile {
-    /// The subject of the scores; absent in files from older versions.
+    /// Metric and data of the scores; absent in files of older versions.
     #[serde(flatten)]
     kind: Option<Kind>,
     /// The best score.
     #[serde(flatten)]
     best: Score,
-    /// Its checkpoint, inside the run directory; none if `train.keep_best` is 0.
+    /// Its checkpoint, relative to the run directory; none if `train.keep_best` is 0.
     #[serde(default)]
     checkpoint: Option<String>,
-    /// Scores whose checkpoints are kept, the best first.
+    /// The scores whose checkpoints are kept, best first.
     #[serde(default)]
     kept: Vec<Score>,
-    /// Evaluations since the best score.
+    /// Number of evaluations since the best score.
     #[serde(default)]
     without_improvement: u64,
     /// Step of the last evaluation.
@@ -61,21 +62,21 @@ struct BestFile {
     last_step: u64,
 }
 
-/// The best scores so far.
+/// The best scores of the run so far.
 #[derive(Debug)]
 pub(super) struct Best {
     kind: Kind,
     patience: u64,
     keep: usize,
     best: Option<Score>,
-    /// The best first.
+    /// Scores whose checkpoints are kept, best first.
     kept: Vec<Score>,
     without_improvement: u64,
     last_step: u64,
 }
 
 impl Best {
-    /// For a new run, which evaluates on data of the identity `data`.
+    /// Without scores, for a run that evaluates on the data with identity `data`.
     pub(super) fn new(config: &Config, data: &str) -> Self {
         let metric = match config.train.best_metric {
             BestMetric::Auto => {
@@ -102,13 +103,13 @@ impl Best {
         }
     }
 
-    /// Reads the run's record, without scores of steps after `steps_done`, which run again, and
-    /// without checkpoints that no longer exist. Scores of another kind are dropped; returns a
-    /// message about that.
+    /// Reads `best.json`. Drops scores of steps after `steps_done`, as these steps run again, and
+    /// checkpoints that no longer exist. If the scores have a different metric or data, drops all
+    /// and returns a message.
     ///
     /// # Errors
-    /// [`EngineError::Usage`] for a foreign file: without it, the best checkpoints would be treated
-    /// as old ones and removed.
+    /// [`EngineError::Usage`] for an invalid file: ignoring it would cause the best checkpoints to
+    /// be removed as old ones.
     pub(super) fn resume(
         &mut self,
         run: &RunDir,
@@ -121,8 +122,8 @@ impl Best {
         };
         let saved = serde_json::from_slice::<BestFile>(&text).map_err(|fault| {
             EngineError::Usage(format!(
-                "{} does not name the best checkpoints ({fault}): restore it, or remove it to \
-                 compare scores from here on",
+                "{} is invalid ({fault}): restore it, or remove it to compare only scores from \
+                 here on",
                 path.display()
             ))
         })?;
@@ -130,8 +131,8 @@ impl Best {
             let step = saved.best.step;
             self.write(run)?;
             return Ok(Some(format!(
-                "the best score so far, of step {step}, is of another metric or other data: \
-                 scores are compared from here on"
+                "the best score so far, of step {step}, was measured with a different metric or \
+                 data set: only scores from here on are compared"
             )));
         }
         let is_past = |score: &Score| score.step <= steps_done;
@@ -147,7 +148,8 @@ impl Best {
         Ok(None)
     }
 
-    /// Records the scores of `step`, whose checkpoint exists. A repeated evaluation counts once.
+    /// Records the scores of `step`, whose checkpoint exists. Repeating the evaluation of a step
+    /// does not count twice.
     ///
     /// # Errors
     /// [`EngineError::Io`] if `best.json` cannot be written.
@@ -164,20 +166,20 @@ impl Best {
         if self.best.is_none_or(|best| ap > best.ap || best.step == step) {
             (self.best, self.without_improvement) = (Some(score), 0);
         }
-        // A model that does not find anything yet has no score to improve on.
+        // Patience does not count while the model finds almost nothing.
         if self.best.is_some_and(|best| best.ap < LEAST) {
             self.without_improvement = 0;
         }
         self.kept.retain(|kept| kept.step != step);
-        // The earlier of two equal scores stays first.
+        // If scores are equal, the earlier one stays first.
         let place = self.kept.partition_point(|kept| kept.ap >= ap);
         self.kept.insert(place, score);
         self.kept.truncate(self.keep);
         self.write(run)
     }
 
-    /// Writes `best.json`; removes it if there is no score, so that it cannot refer to a later
-    /// checkpoint of the run.
+    /// Writes `best.json`; without scores, removes it, so that it cannot name a checkpoint that
+    /// later gets different contents.
     fn write(&self, run: &RunDir) -> Result<(), EngineError> {
         let Some(best) = self.best else {
             return match std::fs::remove_file(run.join(FILE)) {
@@ -196,7 +198,7 @@ impl Best {
         Ok(())
     }
 
-    /// True if the last `train.patience` evaluations have not improved on the best score.
+    /// True if none of the last `train.patience` evaluations improved the best score.
     pub(super) fn is_exhausted(&self) -> bool {
         self.patience > 0 && self.without_improvement >= self.patience
     }
@@ -206,7 +208,7 @@ impl Best {
         self.kept.iter().map(|score| score.step).collect()
     }
 
-    /// The score that the config compares; `None` if it was not computed or is undefined.
+    /// The value of the selected metric; `None` if it was not computed or is undefined.
     fn ap(&self, evaluation: &Evaluation) -> Option<f64> {
         let kind = self.kind.metric.kind();
         let mut summaries = evaluation.summaries();

@@ -1,4 +1,4 @@
-//! The checkpoints of a run: which states are saved, and the contents of the files.
+//! Writes a run's checkpoints, and decides which states may be saved.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,11 +18,11 @@ use crate::error::EngineError;
 use crate::model::{Param, is_transient};
 use crate::run_dir::RunDir;
 
-/// Digits of a checkpoint's hash in the log: enough to tell runs apart.
+/// Number of hash digits in the log, enough to distinguish runs.
 const HASH_DIGITS: usize = 16;
 
-/// A state that may be saved: the losses of its step are finite, and no earlier evaluation is still
-/// pending, which may change the checkpoints to keep, or has ended the run.
+/// A state that may be saved: the losses of its step are finite, no earlier evaluation is pending
+/// (it may change the checkpoints to keep), and none has ended the run.
 #[derive(Debug)]
 pub(super) struct GoodState {
     step: u64,
@@ -35,8 +35,8 @@ impl GoodState {
         losses.is_sound() && evaluation.lets_save()
     }
 
-    /// A copy of the state after the last step, if it may be saved. Panics while steps are in
-    /// flight.
+    /// A copy of the state after the last step; `None` if it may not be saved. Panics while steps
+    /// are in flight.
     ///
     /// # Errors
     /// Device errors.
@@ -61,7 +61,7 @@ impl GoodState {
     }
 }
 
-/// The values that persist across steps, after the last step.
+/// A copy of the persistent state after the last step.
 ///
 /// # Errors
 /// Device errors.
@@ -69,30 +69,30 @@ pub(super) fn copy_of_state(trainer: &mut Trainer) -> Result<Arc<StateSet>, Engi
     Ok(Arc::new(trainer.state().fetch()?.without(is_transient)))
 }
 
-/// Writes the checkpoints of a run, one at a time, each on a separate thread.
+/// Writes checkpoints on a separate thread, one at a time.
 #[derive(Debug)]
 pub(super) struct Checkpoints {
     run: RunDir,
     facts: Arc<SessionFacts>,
-    /// The newest checkpoints that are kept, in addition to those with the best scores.
+    /// Number of newest checkpoints to keep, in addition to those with the best scores.
     keep_newest: usize,
-    /// `train.checkpoint_every_minutes`; `None` is never.
+    /// `train.checkpoint_every_minutes`; `None` if that is 0 (never).
     interval: Option<Duration>,
     /// Step of the last checkpoint that was written.
     last_step: Option<u64>,
-    /// When writing the last one started.
+    /// Time at which writing the last checkpoint started.
     last_time: Instant,
-    /// The checkpoint being written, with its step.
+    /// Step and thread of the checkpoint being written.
     writing: Option<(u64, Background<Result<Saved, EngineError>>)>,
 }
 
-/// The part of the files that all checkpoints of a session share.
+/// Contents that all checkpoints of a session share.
 #[derive(Debug)]
 pub(super) struct SessionFacts {
     /// The resolved config.
     pub(super) config_toml: String,
     pub(super) data_identity: String,
-    /// How EXIF rotations of the training images were treated, if any has one.
+    /// How EXIF orientations of the training images were treated, if any has one.
     pub(super) exif: Option<Exif>,
     pub(super) categories: Vec<(String, u64)>,
     /// Names of the model's keypoints.
@@ -100,12 +100,12 @@ pub(super) struct SessionFacts {
     /// Changes that the user accepted when resuming.
     pub(super) overrides: Vec<Override>,
     pub(super) params: Vec<Param>,
-    /// The averages of parameters are scored, so they are saved as weights.
+    /// True if parameter averages are scored, and therefore saved as the weights.
     pub(super) averages: bool,
 }
 
 impl Checkpoints {
-    /// Will write into `run`.
+    /// Writes into `run`; nothing is written yet.
     pub(super) fn new(run: &RunDir, train: &Train, facts: SessionFacts) -> Self {
         let minutes = train.checkpoint_every_minutes;
         Self {
@@ -119,8 +119,8 @@ impl Checkpoints {
         }
     }
 
-    /// True if the last checkpoint is older than `train.checkpoint_every_minutes`, and none is
-    /// being written.
+    /// True if the last checkpoint is older than `train.checkpoint_every_minutes`, and no
+    /// checkpoint is being written.
     pub(super) fn is_overdue(&self) -> bool {
         let is_over = |interval| self.last_time.elapsed() >= interval;
         self.writing.is_none() && self.interval.is_some_and(is_over)
@@ -131,7 +131,8 @@ impl Checkpoints {
         self.last_step == Some(step)
     }
 
-    /// Starts writing a checkpoint, unless it exists. The previous one must be finished.
+    /// Starts writing a checkpoint, unless it is already written. Panics while one is being
+    /// written.
     ///
     /// # Errors
     /// The thread cannot be created.
@@ -141,7 +142,8 @@ impl Checkpoints {
         if self.has_saved(step) {
             return Ok(());
         }
-        // A failed one is retried when the next one is due, not after every step.
+        // Set before writing, so that a failed checkpoint is retried after the interval, not after
+        // every step.
         self.last_time = Instant::now();
         let (run, facts, state) = (self.run.clone(), self.facts.clone(), good.state.clone());
         let (newest, steps) = (self.keep_newest, best.kept_steps());
@@ -170,7 +172,7 @@ impl Checkpoints {
         self.writing.as_ref().is_some_and(|(_, thread)| thread.is_ready())
     }
 
-    /// Waits for the checkpoint being written, if there is one, and logs that it is saved.
+    /// Waits for the checkpoint being written, if any, and logs it.
     ///
     /// # Errors
     /// Files that cannot be written; a run directory that another process has taken over.
@@ -183,7 +185,7 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Like [`Self::join`], but a file that cannot be written is a warning: the last good
+    /// Like [`Self::join`], but only warns about a file that cannot be written: the last good
     /// checkpoint still exists, and the next one may succeed.
     ///
     /// # Errors

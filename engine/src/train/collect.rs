@@ -1,5 +1,4 @@
-//! `[[train.log]]`: statistics of weights, gradients and activations, per tensor and per part of
-//! the model.
+//! Computes the statistics of `[[train.log]]`, per tensor and per part of the model.
 
 use std::collections::BTreeMap;
 
@@ -11,18 +10,18 @@ use crate::events::Histogram;
 use crate::metrics::float;
 use crate::model::part_of;
 
-/// Bins of a histogram, of equal width.
+/// Number of bins of a histogram, all of equal width.
 const BINS: usize = 32;
 
 /// The statistics of a rule after one step.
 #[derive(Debug)]
 pub(super) struct Collected {
     rule: LogRule,
-    /// By name.
+    /// Moments of each tensor, by name.
     tensors: Vec<(String, Moments)>,
 }
 
-/// Moments of values, and the number of values in each bin between the extremes.
+/// Moments of values, and optionally a histogram.
 #[derive(Debug, Clone, PartialEq)]
 struct Moments {
     count: u64,
@@ -30,14 +29,15 @@ struct Moments {
     squares: f64,
     min: f64,
     max: f64,
-    /// Empty unless requested.
+    /// Number of values in each bin; empty unless requested.
     bins: Vec<u64>,
-    /// The extremes of the finite values, which bound the bins.
+    /// Limits of the histogram: minimum and maximum of the finite values.
     ends: [f64; 2],
 }
 
 impl Moments {
-    /// Moments of `values`, each times `scale`; NaNs are included only in the sums.
+    /// Moments of `values`, each multiplied by `scale`. NaNs affect count and sums, but not the
+    /// extremes.
     pub(super) fn of(values: &[f32], scale: f64, with_bins: bool) -> Self {
         let (min, max) = (f64::INFINITY, f64::NEG_INFINITY);
         let (bins, ends) = (vec![], [0.0; 2]);
@@ -63,7 +63,7 @@ impl Moments {
         all
     }
 
-    /// Moments of the values of both, without bins.
+    /// Moments of the union of both sets of values, without bins.
     fn and(&self, other: &Self) -> Self {
         Self {
             count: self.count + other.count,
@@ -111,7 +111,8 @@ impl Collected {
         Self { rule: rule.clone(), tensors: tensors.collect() }
     }
 
-    /// The combined tensors of each part of the model; activations have no part.
+    /// Moments of each part of the model, over all its tensors; empty for activations, which have
+    /// no part.
     fn parts(&self) -> BTreeMap<&str, Moments> {
         let mut parts: BTreeMap<&str, Moments> = BTreeMap::new();
         let with_part = self.tensors.iter().filter(|_| self.rule.of != LogOf::Activations);
@@ -122,7 +123,7 @@ impl Collected {
         parts
     }
 
-    /// Each number with its TensorBoard tag.
+    /// Each statistic with its TensorBoard tag.
     pub(super) fn scalars(&self) -> Vec<(String, f32)> {
         let parts = self.parts();
         let tensors = self.tensors.iter().map(|(name, moments)| (name.as_str(), moments));
@@ -145,7 +146,7 @@ impl Collected {
             .filter_map(move |(name, moments)| Some((format!("{of}/{name}"), moments.histogram()?)))
     }
 
-    /// The record of `metrics.jsonl`.
+    /// The record for `metrics.jsonl`.
     pub(super) fn json(&self, step: u64) -> Value {
         let object = |moments: &Moments| {
             let [min, max] = moments.ends.map(|value| float(value as f32));
@@ -184,7 +185,7 @@ mod tests {
         LogRule { reduce, of: LogOf::Gradients, ..LogRule::default() }
     }
 
-    /// Values 3, -1 and 1, 5 at a scale of 2, computed by hand; all four for the part.
+    /// Tensors (3, -1) and (1, 5) at a scale of 2, computed by hand; the part has all four values.
     #[test]
     fn collected_statistics_match_hand_computed_values() {
         let tensors = [

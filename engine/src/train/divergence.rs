@@ -1,22 +1,21 @@
-//! Detects non-finite losses, and a run that cannot recover.
+//! Detects non-finite losses, and runs that cannot recover.
 
 use crate::config::Config;
 
 use crate::metrics::StepRecord;
 
-/// Consecutive bad steps before a run that skips them is ended.
+/// Number of consecutive bad steps after which a run that skips such steps is ended.
 const MAX_BAD_STEPS: u64 = 10;
 
-/// Monitors the losses. A step with a non-finite gradient is skipped, and the loss scale is halved;
-/// if the following steps are no better, the run would skip forever.
+/// Monitors losses and skipped steps. A step with a non-finite gradient is skipped, and the loss
+/// scale halved; if this does not help, the run would skip steps forever.
 #[derive(Debug)]
 pub(super) struct Divergence {
     dynamic_loss_scale: bool,
-    /// The first of the consecutive bad steps up to the last one.
+    /// The first of the current consecutive bad steps.
     first: Option<StepRecord>,
     bad_steps: u64,
-    /// True if one of these steps was applied, so that the weights differ from those before the
-    /// first.
+    /// True if one of the bad steps was applied, so that the weights have changed since the first.
     has_moved: bool,
     /// True if the last losses were finite.
     is_sound: bool,
@@ -31,8 +30,8 @@ impl Divergence {
     /// Records a step.
     pub(super) fn record(&mut self, record: &StepRecord) {
         self.is_sound = record.losses.iter().all(|(_, value)| value.is_finite());
-        // While the scale can still decrease, this may fix finite losses with overflowing
-        // gradients.
+        // A skipped step with finite losses only counts if the loss scale cannot decrease any more,
+        // which might otherwise fix the overflow.
         let is_stuck = !record.applied && (record.loss_scale <= 1.0 || !self.dynamic_loss_scale);
         if self.is_sound && !is_stuck {
             (self.first, self.bad_steps, self.has_moved) = (None, 0, false);
@@ -43,7 +42,7 @@ impl Divergence {
         self.first.get_or_insert_with(|| record.clone());
     }
 
-    /// True if the last losses were finite: only such a state is saved.
+    /// True if the last losses were finite; only such states are saved.
     pub(super) fn is_sound(&self) -> bool {
         self.is_sound
     }
@@ -54,8 +53,8 @@ impl Divergence {
         self.bad_steps >= if skips { MAX_BAD_STEPS } else { 1 }
     }
 
-    /// True if the weights changed since the first bad step: gradients can be finite where a loss
-    /// is not.
+    /// True if the weights changed since the first bad step, which happens if a loss is non-finite,
+    /// but its gradients are finite.
     pub(super) fn has_moved(&self) -> bool {
         self.has_moved
     }
@@ -66,13 +65,13 @@ impl Divergence {
     }
 }
 
-/// The loss of a step to report: the first non-finite one, else the gradient norm.
+/// Name and value to report for a bad step: the first non-finite loss, else the gradient norm.
 pub(super) fn bad_value(record: &StepRecord) -> (&'static str, f32) {
     let loss = record.losses.iter().copied().find(|(_, value)| !value.is_finite());
     loss.unwrap_or(("the norm of the gradients", record.grad_norm))
 }
 
-/// The remedy to try against the divergence of a run with this config.
+/// Advice against divergence for this config.
 pub(super) fn advice(config: &Config) -> &'static str {
     let (model, backbone) = (&config.model, &config.model.backbone);
     let is_random = model.weights.is_none() && backbone.weights.is_none();

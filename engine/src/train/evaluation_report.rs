@@ -1,4 +1,4 @@
-//! An evaluation as shown in a report: metrics, analysis, and the worst images.
+//! The part of a report about an evaluation: metrics, analysis, and the worst images.
 
 use score::{IouType, Summary, short_class_table};
 use serde_json::{Value, json};
@@ -10,17 +10,17 @@ use crate::run_dir::RunDir;
 
 /// Minimum score of drawn detections.
 pub(super) const DRAWN_SCORE: f32 = 0.5;
-/// The fields of `report.json` set by an evaluation, in addition to one per kind of score.
+/// Fields of `report.json` that an evaluation sets, in addition to one field per kind of score.
 const KEYS: [&str; 3] = ["evaluated_step", "analysis", "pictures"];
-/// Folder of the run directory with the pictures of the last evaluation.
+/// Folder in the run directory with the pictures of the last evaluation.
 const PICTURES: &str = "pictures";
-/// Maximum number of images that are drawn.
+/// Maximum number of worst images that are drawn.
 const MAX_DRAWN: usize = 12;
 /// Maximum number of images with suspicious labels that are drawn.
 const MAX_DOUBTED: usize = 6;
-/// Long side of a picture, pixels: twice its size on the page, for high-density screens.
+/// Long side of a picture in pixels: twice its size on the page, for high-density screens.
 const PICTURE_SIDE: u32 = 560;
-/// Quality of the JPEG; text stays sharp.
+/// JPEG quality, high enough for sharp text.
 const PICTURE_QUALITY: u8 = 85;
 
 /// An evaluation in the report.
@@ -28,15 +28,16 @@ const PICTURE_QUALITY: u8 = 85;
 pub(super) struct EvaluationReport {
     /// Its fields of `report.json`.
     pub(super) json: Value,
-    /// A table of classes for the log; empty for an evaluation of an earlier session.
+    /// A table of class scores for the log; empty for an evaluation of an earlier session.
     pub(super) classes: String,
-    /// JPEG files by path in the run directory; an earlier session has already written its own.
+    /// JPEG files to write, by path in the run directory; empty for an evaluation of an earlier
+    /// session, whose files exist.
     pictures: Vec<(String, Vec<u8>)>,
 }
 
 impl EvaluationReport {
-    /// Analyses an evaluation after `step`, with up to `draw_images` of its worst images, and of
-    /// those with suspicious labels.
+    /// Analyses an evaluation after `step`. Draws up to `draw_images` of its worst images, and of
+    /// its images with suspicious labels.
     ///
     /// # Errors
     /// An evaluation that cannot be analysed; images that cannot be read.
@@ -69,12 +70,12 @@ impl EvaluationReport {
             }
         }
         let mut report = Self { json, classes, pictures: Vec::new() };
-        // The page shows the images of the last kind that has them.
+        // The page shows images of the last kind of score that has images.
         let Some((kind, analysis)) = worst else { return Ok(report) };
         let worst = analysis.images.iter().map(|scores| scores.image_id).enumerate();
         let mut doubted: Vec<(usize, u64)> = Vec::new();
         for (i, doubt) in analysis.label_doubts.iter().enumerate() {
-            // An image is shown with its most suspicious label.
+            // An image with several suspicious labels is drawn once, for the most suspicious one.
             if doubted.iter().all(|(_, image)| *image != doubt.image_id) {
                 doubted.push((i, doubt.image_id));
             }
@@ -94,8 +95,8 @@ impl EvaluationReport {
         Ok(report)
     }
 
-    /// The evaluation in the `report` of an earlier session, unless it is of a step after
-    /// `steps_done`, which is evaluated again.
+    /// The evaluation in the `report` of an earlier session; `None` if its step is after
+    /// `steps_done`, as that step is evaluated again.
     pub(super) fn of_earlier(report: &Value, steps_done: u64) -> Option<Self> {
         report["evaluated_step"].as_u64().filter(|step| *step <= steps_done)?;
         let keys = KEYS.into_iter().chain(IouType::ALL.map(IouType::name));
@@ -103,8 +104,8 @@ impl EvaluationReport {
         Some(Self { json, classes: String::new(), pictures: Vec::new() })
     }
 
-    /// Marks the pictures of the evaluation as files, and returns whether an older version has only
-    /// embedded them in its page.
+    /// Marks the pictures as files. Returns true if an older version wrote the report, which
+    /// embedded the pictures in its page only.
     pub(super) fn mark_pictures(&mut self) -> bool {
         std::mem::replace(&mut self.json["pictures"], PICTURES.into()).is_null()
     }
@@ -120,21 +121,21 @@ impl EvaluationReport {
         self.pictures.iter().try_for_each(|(path, jpeg)| run.write(path, jpeg).map(|_| ()))
     }
 
-    /// Removes the pictures of other evaluations, once no report refers to them.
+    /// Removes the pictures of earlier evaluations. Call it once no report refers to them.
     pub(super) fn remove_other_pictures(&self, run: &RunDir) {
         let ours = format!("step_{:08}_", self.json["evaluated_step"].as_u64().unwrap_or(0));
         for entry in std::fs::read_dir(run.join(PICTURES)).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             if name.starts_with("step_") && !name.starts_with(&ours) {
-                // Files that remain only take space.
+                // Errors are ignored: a remaining file only takes space.
                 let _ = std::fs::remove_file(entry.path());
             }
         }
     }
 }
 
-/// The annotated objects of an image, by position in the data, and the objects detected on it, as
-/// JPEG under their keys in the report.
+/// JPEGs of the image at position `image` in the data, with annotated and with detected objects,
+/// each with its key in the report.
 fn draw(
     set: &EvaluationSet,
     image: usize,
@@ -151,7 +152,7 @@ fn draw(
     ])
 }
 
-/// The metrics under COCO's names; undefined ones are null.
+/// The metrics under COCO's names; undefined metrics are null.
 pub(super) fn stats_json(summary: &Summary) -> Value {
     summary.named().into_iter().map(|(name, value)| (name.to_string(), defined(value))).collect()
 }

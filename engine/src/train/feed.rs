@@ -1,5 +1,5 @@
-//! Batches for the trainer: the image order, and the prefetching loader, which fills the memory
-//! that a step reads its inputs from.
+//! Provides the trainer's batches: the image order, and the prefetching loader, which fills the
+//! input slots of steps.
 
 use std::sync::Arc;
 
@@ -17,40 +17,40 @@ use crate::runtime::{Backend, Slot, SlotMemory};
 use crate::team::own_cores;
 use crate::view::Views;
 
-/// Slots that the loader fills ahead of the step.
+/// Number of slots that the loader fills ahead of the current step.
 const SLOTS_AHEAD: usize = 3;
-/// Slots of steps in flight: the device may still be copying from them.
+/// Number of slots of steps in flight, from which the device may still be copying.
 const SLOTS_IN_FLIGHT: usize = 2;
-/// Decoding threads while steps run on the CPU, which use all cores.
+/// Number of decoding threads if steps run on the CPU, where they use all cores.
 const THREADS_BESIDE_CPU: usize = 1;
 /// Maximum number of decoding threads for a device.
 const MAX_THREADS: usize = 8;
-/// Cores left to the training loop and the driver.
+/// Number of cores reserved for the training loop and the driver.
 const RESERVED_CORES: usize = 2;
 
-/// A batch, as input of a step.
+/// The batch of a pass.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) shape: usize,
     /// True if it is the last pass of its step on this rank.
     pub(super) last: bool,
     pub(super) epoch: u64,
-    /// Images of the whole step, on all ranks.
+    /// Number of images of the whole step, on all ranks.
     pub(super) images_of_step: usize,
-    /// Share of its losses in the step's, times the number of passes of all ranks.
+    /// The pass's share of the step's losses, times the number of passes of all ranks.
     pub(super) weight: f32,
     pub(super) waited_seconds: f64,
     pub(super) slot: Slot,
-    /// The loader that the slot belongs to.
+    /// Number of the loader that the slot belongs to.
     loader: u64,
 }
 
-/// Delivers the images of this rank's passes, in the order determined by seed and epoch.
+/// Delivers the batches of this rank's passes, in an order determined by seed and epoch.
 #[derive(Debug)]
 pub(super) struct Feed {
     data: DataSet,
     order: Order,
-    /// The same for the loader, which is ahead of the steps.
+    /// A separate copy of the order for the loader, which is ahead of the steps.
     order_ahead: Arc<Order>,
     division: Division,
     model: crate::config::Model,
@@ -59,10 +59,11 @@ pub(super) struct Feed {
     threads: usize,
     backend: Backend,
     layout: Arc<SlotLayout>,
-    /// Slots of the first loader: running out of memory is detected before training.
+    /// Slots for the first loader, allocated early so that a lack of memory is detected before
+    /// training.
     slots: Vec<Slot>,
     running: Option<Running>,
-    /// Loaders started.
+    /// Number of loaders started.
     loaders: u64,
 }
 
@@ -103,7 +104,7 @@ impl Feed {
         Ok(feed)
     }
 
-    /// Batches ready for a step.
+    /// Number of prefetched batches.
     pub(super) fn ready(&self) -> usize {
         self.running.as_ref().map_or(0, |running| running.loader.ready())
     }
@@ -142,20 +143,21 @@ impl Feed {
         self.order.batches_per_epoch() as u64
     }
 
-    /// Images per epoch, including repetitions.
+    /// Number of images per epoch, counting copies of repeated images.
     pub(super) fn images_per_epoch(&self) -> usize {
         let steps = 0..self.batches_per_epoch();
         steps.map(|step| self.order.batch(step).images.len()).sum()
     }
 
-    /// Ids of the images of a step, counted from 0.
+    /// Ids of the images of step `step`, counted from 0.
     pub(super) fn image_ids(&self, step: u64) -> Vec<u64> {
         let images = self.order.batch(step).images;
         images.iter().map(|i| self.data.store.image(self.data.images[*i]).image_id).collect()
     }
 
-    /// The images of this rank's pass `pass` (from 0, counted over all steps). Called in order; a
-    /// jump restarts the loader. `stop` is true if the rank was requested to stop.
+    /// The batch of this rank's pass `pass`, counted from 0 over all steps. Passes are normally
+    /// requested in order; a jump restarts the loader. `stop` is true if the rank was requested to
+    /// stop.
     pub(super) fn next(&mut self, pass: u64, stop: bool) -> Result<Batch, EngineError> {
         let plan = self.order.batch(pass / self.division.passes as u64);
         let pass_of_step = pass as usize % self.division.passes;
@@ -163,7 +165,7 @@ impl Feed {
         let num_images = self.division.part(&plan.images, part).len();
         let last = pass_of_step + 1 == self.division.passes;
         if self.running.as_ref().is_none_or(|r| r.next_pass != pass) {
-            // First return the slots of the previous one.
+            // Dropping the previous loader first frees its slots.
             self.running = None;
             self.running = Some(Running { loader: self.start(pass)?, next_pass: pass });
         }
@@ -219,10 +221,10 @@ impl Feed {
     }
 }
 
-/// Steps per epoch over `data`.
+/// Number of steps per epoch over `data`.
 ///
 /// # Errors
-/// A batch that the data cannot fill.
+/// Data with too few images for a batch.
 pub(super) fn batches_per_epoch(config: &Config, data: &DataSet) -> Result<u64, EngineError> {
     Ok(order(config, data)?.batches_per_epoch() as u64)
 }
@@ -237,12 +239,12 @@ fn order(config: &Config, data: &DataSet) -> Result<Order, EngineError> {
     })
 }
 
-/// Decoding threads of a rank with `cores` cores.
+/// Number of decoding threads of a rank with `cores` cores.
 fn decoding_threads(cores: usize) -> usize {
     cores.saturating_sub(RESERVED_CORES).clamp(1, MAX_THREADS)
 }
 
-/// Fills the arrays that the loader does not fill, each image's view and the detector's arrays;
+/// Fills the arrays that the loader leaves: each image's view and the detector's arrays. Also
 /// converts the store's labels to the model's classes, and box corners to the model's convention.
 pub(crate) fn fill_rows(
     data: &DataSet,
@@ -286,7 +288,7 @@ pub(crate) fn fill_rows(
 mod tests {
     use super::decoding_threads;
 
-    /// A rank with 12 cores once got one thread under a launcher that bound it to them.
+    /// Regression test: a rank bound to 12 cores by its launcher used only one decoding thread.
     #[test]
     fn rank_decodes_on_most_of_its_cores() {
         for (cores, threads) in [(1, 1), (2, 1), (6, 4), (12, 8), (96, 8)] {

@@ -1,5 +1,4 @@
-//! A run's journal: messages go to the terminal, `log.txt`, `metrics.jsonl` and TensorBoard's event
-//! file.
+//! A run's journal: the terminal, `log.txt`, `metrics.jsonl` and TensorBoard's event file.
 
 use dali::plain;
 use image::RgbImage;
@@ -32,21 +31,21 @@ impl EncodedPicture {
     }
 }
 
-/// Records the events of a session. A record that cannot be written does not end the session.
+/// Writes the journal of a session. A failed write does not end the session.
 #[derive(Debug)]
 pub(super) struct Journal {
     progress: Progress,
     metrics: Metrics,
     /// Names of the trained parameters, in order.
     parameters: Vec<String>,
-    /// Statistics of the last step for them, if requested.
+    /// Their statistics after the last step, if requested.
     last: Vec<ParameterStats>,
     /// Loss scale of the last step.
     last_scale: Option<f32>,
-    /// Files that only rank 0 writes.
+    /// The files, on rank 0; `None` on the other ranks.
     files: Option<Files>,
     has_gaps: bool,
-    /// The error of the first missing record, until it is reported.
+    /// The first write error, until it is reported.
     gap: Option<EngineError>,
 }
 
@@ -57,8 +56,8 @@ struct Files {
 }
 
 impl Journal {
-    /// Appends to the files of `run`, or to no files; a log line covers `window` steps.
-    /// `parameters` names the trained ones, in order.
+    /// Appends to the files of `run`, if given; a log line covers `window` steps. `parameters` are
+    /// the names of the trained parameters, in order.
     pub(super) fn open(
         run: Option<&RunDir>,
         progress: Progress,
@@ -75,8 +74,8 @@ impl Journal {
         Ok(Self { progress, metrics, parameters, last, last_scale, files, has_gaps, gap })
     }
 
-    /// Prints and logs one or more lines, with the time; the first call after a failed record also
-    /// reports the error.
+    /// Prints and logs one or more lines, with the time; the first call after a failed write also
+    /// reports its error.
     pub(super) fn say(&mut self, text: &str) {
         let now = jiff::Zoned::now();
         let time = now.strftime("%Y-%m-%d %H:%M:%S");
@@ -121,7 +120,8 @@ impl Journal {
         self.say(&medians.line(total_steps, peak_bytes));
     }
 
-    /// Writes collected statistics: a JSON line, and numbers and histograms to the event file.
+    /// Writes collected statistics: a line in `metrics.jsonl`, and numbers and histograms in the
+    /// event file.
     pub(super) fn collected(&mut self, step: u64, collected: &Collected) {
         let written = self.metrics.line(&collected.json(step));
         self.note(written);
@@ -131,8 +131,7 @@ impl Journal {
         }
     }
 
-    /// Writes an evaluation: its JSON line, and its metrics to the event file; undefined ones are
-    /// omitted.
+    /// Writes an evaluation: a line in `metrics.jsonl`, and its defined metrics in the event file.
     pub(super) fn evaluation<'a>(
         &mut self,
         step: u64,
@@ -173,7 +172,7 @@ impl Journal {
         self.note(written);
     }
 
-    /// Stores the first write error, to report it with the next line.
+    /// Stores the first write error, to be reported with the next line.
     fn note(&mut self, written: Result<(), EngineError>) {
         if let Err(fault) = written
             && !std::mem::replace(&mut self.has_gaps, true)

@@ -1,4 +1,4 @@
-//! The memory that training needs, known before the first step, and the largest batch size that
+//! Computes the memory that training needs before the first step, and the largest batch size that
 //! fits.
 
 use std::collections::BTreeMap;
@@ -16,20 +16,20 @@ use crate::evaluate::DetectionMemory;
 use crate::model::{BuiltProgram, Division, RING, is_transient};
 use crate::runtime::{Backend, Machine, gib};
 
-/// Minimum bytes that a device keeps free, for code, captured graphs and NCCL.
+/// Minimum number of bytes kept free on a device, for code, captured graphs and NCCL.
 const KEPT_FREE: usize = 1 << 30;
-/// One in this many bytes of a device's memory is kept free, if that is more.
+/// At least 1 / `KEPT_PART` of a device's memory is kept free.
 const KEPT_PART: usize = 50;
 
-/// The memory that training needs, known before the first step.
+/// The memory that training needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryNeed {
     /// Weights, momentum, counters; on the CPU also the memory for writing a checkpoint.
     pub state_bytes: usize,
-    /// Activations, gradients and scratch of one program at a time, and the input buffers of all,
-    /// including evaluations.
+    /// The shared arena (activations, gradients and scratch of one program at a time), and the
+    /// input buffers of all programs, including evaluations.
     pub arena_bytes: usize,
-    /// Host memory that a device accesses: the source of input copies, and the ring.
+    /// Host memory that a device accesses: input slots, and the ring.
     pub pinned_bytes: usize,
 }
 
@@ -49,7 +49,7 @@ pub(super) fn prepare(
     built.into_iter().map(prepare).collect()
 }
 
-/// Bytes of an arena that any one of these programs can use at a time.
+/// Bytes of an arena in which each of these programs can run, one at a time.
 pub(super) fn arena_bytes(programs: &[Prepared]) -> usize {
     programs.iter().map(|p| p.plan.arena_bytes()).max().unwrap_or(0)
 }
@@ -57,7 +57,7 @@ pub(super) fn arena_bytes(programs: &[Prepared]) -> usize {
 /// Bytes that these programs and their evaluations need on the CPU or device.
 pub(super) fn needed_bytes(programs: &[Prepared], evaluations: DetectionMemory) -> usize {
     let inputs = programs.iter().map(Prepared::input_bytes);
-    // On the CPU each program has its own, on a device all share two buffers and the step's own.
+    // On the CPU each program has its own input buffers; on a device all programs share them.
     let inputs: usize = match programs.first() {
         Some(first) if !first.target.is_cpu() => first.input_places() * inputs.max().unwrap_or(0),
         _ => inputs.sum(),
@@ -71,8 +71,8 @@ pub(super) fn needed_bytes(programs: &[Prepared], evaluations: DetectionMemory) 
     arena + inputs + state + evaluations.input_bytes + programs.first().map_or(0, checkpoint_bytes)
 }
 
-/// Bytes used while a checkpoint is written, in a program that updates on the CPU, else 0: a copy
-/// of the state, and the contents of its largest file.
+/// Bytes used while writing a checkpoint of a CPU program that updates state: a copy of the state,
+/// and the contents of the largest file; 0 for other programs.
 pub(crate) fn checkpoint_bytes(prepared: &Prepared) -> usize {
     let program = &prepared.program;
     if !prepared.target.is_cpu() || program.nodes().iter().all(|node| node.updates.is_empty()) {
@@ -82,7 +82,7 @@ pub(crate) fn checkpoint_bytes(prepared: &Prepared) -> usize {
     2 * states.map(|(_, tensor)| tensor.desc.cpu_bytes()).sum::<usize>()
 }
 
-/// A run whose memory is estimated.
+/// A run whose memory is computed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Counted<'a> {
     pub(super) config: &'a Config,
@@ -92,7 +92,7 @@ pub(super) struct Counted<'a> {
     pub(super) evaluations: DetectionMemory,
 }
 
-/// Free bytes on the CPU or device, and how many of them plans leave free.
+/// Free bytes on the CPU or device, and the part of them to be kept free.
 #[derive(Debug, Clone, Copy)]
 struct Free {
     bytes: usize,
@@ -103,7 +103,7 @@ impl Counted<'_> {
     /// Checks that planned programs and evaluations fit the free memory; allocates nothing.
     ///
     /// # Errors
-    /// [`EngineError::Usage`] with the largest batch size that would fit; a device error.
+    /// [`EngineError::Usage`] with the largest batch size that fits; a device error.
     pub(super) fn check_fit(&self, programs: &[Prepared]) -> Result<(), EngineError> {
         let needed = needed_bytes(programs, self.evaluations);
         let Some(Free { bytes, kept }) = self.free()? else { return Ok(()) };
@@ -163,7 +163,7 @@ impl Counted<'_> {
         Ok(Some(Free { bytes: memory.free, kept }))
     }
 
-    /// Bytes that a rank needs with these values of its config.
+    /// Bytes that a rank needs after `change` of its config.
     fn bytes_with(&self, change: impl Fn(&mut Train)) -> Result<usize, EngineError> {
         let mut config = self.config.clone();
         change(&mut config.train);
@@ -175,13 +175,14 @@ impl Counted<'_> {
         Ok(needed_bytes(&prepare(programs, &target)?, self.evaluations))
     }
 
-    /// Advice on a size that fits `free` bytes: on the CPU, which runs group by group, smaller
-    /// groups; then a smaller batch size, down to single images.
+    /// Advice on a size that fits into `free` bytes: on the CPU, which runs group by group, first
+    /// smaller groups; then smaller batches, down to single images.
     fn advice(&self, free: usize) -> Result<Option<String>, EngineError> {
         let train = &self.config.train;
         let (batch, group) = (train.batch_size, train.images_per_group);
         if let Backend::Cpu = self.backend {
-            // With smaller groups a step adds up more of them, which needs state.
+            // Each size is checked, as a step with more groups also needs more state for their
+            // sums.
             for smaller in (1..group).rev().filter(|n| group.is_multiple_of(*n)) {
                 if self.bytes_with(|train| train.images_per_group = smaller)? <= free {
                     return Ok(Some(format!("train.images_per_group={smaller} would fit")));
@@ -210,7 +211,7 @@ impl Counted<'_> {
     }
 }
 
-/// The largest of ascending sizes that fits. A larger one never needs less.
+/// The largest of ascending sizes that fits, by bisection: memory does not decrease with size.
 fn largest(
     sizes: &[usize],
     fits: &dyn Fn(usize) -> Result<bool, EngineError>,
@@ -232,7 +233,7 @@ mod tests {
     use crate::dataset::Split;
     use crate::dataset::tests::micro;
 
-    /// On the CPU: smaller groups first, then smaller batches, and no advice if neither helps.
+    /// CPU advice: smaller groups first, then smaller batches; none if neither helps.
     #[test]
     fn advised_batch_is_the_largest_that_fits() {
         let set = ["train.batch_size=8", "train.images_per_group=4"];

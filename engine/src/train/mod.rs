@@ -1,4 +1,4 @@
-//! Training: the trainer, which runs steps, and the session, which runs a whole training run.
+//! Training: the trainer runs steps, the session a whole run.
 
 pub(crate) mod after_step;
 mod agreement;

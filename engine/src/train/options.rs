@@ -13,13 +13,13 @@ use crate::team::Team;
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// All steps done.
+    /// All steps are done.
     Done,
-    /// The target was reached first.
+    /// The targets were reached before the last step.
     TargetReached,
-    /// The last `train.patience` evaluations had no better score.
+    /// The last `train.patience` evaluations did not improve the score.
     NoImprovement,
-    /// Interrupted by a signal; the checkpoint is complete.
+    /// A signal interrupted the run; its checkpoint is complete.
     Interrupted,
 }
 
@@ -29,7 +29,7 @@ impl Outcome {
             Outcome::Done => "all steps are done",
             Outcome::TargetReached => "the target is reached",
             Outcome::NoImprovement => "the score no longer improves",
-            Outcome::Interrupted => "a signal asked for it",
+            Outcome::Interrupted => "a signal was received",
         }
     }
 }
@@ -39,20 +39,20 @@ impl Outcome {
 pub struct SessionOptions {
     /// The run directory.
     pub run: RunDir,
-    /// Resume from the run's last checkpoint.
+    /// True to resume from the run's last checkpoint.
     pub resume: bool,
-    /// Resume even if config or data affect training.
+    /// True to resume even if changes of config or data affect training.
     pub accept_changes: bool,
     /// Set by a signal handler to request a checkpoint and the end of the run.
     pub interrupted: Arc<AtomicBool>,
-    /// Reports to the terminal.
+    /// Terminal output.
     pub progress: Progress,
-    /// Runs the programs.
+    /// The backend that runs the programs.
     pub backend: Backend,
     /// The ranks of the run.
     pub team: Team,
-    /// The observer that times the run, on every rank or on none; the device then warms up before
-    /// the data is read.
+    /// The observer that times the run; set on all ranks or on none. If it is set, devices warm up
+    /// before the data is read.
     pub observer: Option<Arc<Mutex<dyn Observer>>>,
 }
 

@@ -20,7 +20,7 @@ impl Periods {
         }
     }
 
-    /// The same without evaluations.
+    /// Like [`Self::new`], but without evaluations.
     pub(super) fn of_checkpoints(train: &Train, steps_per_epoch: u64) -> Self {
         Self { evaluation: [0; 2], ..Self::new(train, steps_per_epoch) }
     }

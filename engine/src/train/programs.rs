@@ -1,5 +1,5 @@
-//! The programs of a training run: per padded shape one for the pass that updates, and one for the
-//! passes before it, if any.
+//! The programs of a training run: for each padded shape one for the updating pass and, if a step
+//! has several passes, one for the earlier passes.
 
 use crate::config::Config;
 use device::Target;
@@ -10,7 +10,7 @@ use crate::model::{
     BuiltProgram, Division, ModelSpec, Part, class_weights, weighted_training_program,
 };
 
-/// The programs of one padded shape, as indices into the list of all.
+/// The programs of one padded shape, as indices into [`TrainingPrograms::built`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StepPrograms {
     last: usize,
@@ -18,7 +18,7 @@ pub(super) struct StepPrograms {
 }
 
 impl StepPrograms {
-    /// The program of a pass: the last of its step, or an early one.
+    /// The program of a pass, which is the last of its step or an earlier one.
     pub(super) fn of(&self, is_last: bool) -> usize {
         match (is_last, self.early) {
             (true, _) => self.last,
@@ -33,7 +33,7 @@ impl StepPrograms {
 pub(super) struct TrainingPrograms {
     /// The programs; the updating ones come first, by padded shape.
     pub(super) built: Vec<BuiltProgram>,
-    /// By padded shape.
+    /// The programs of each padded shape.
     pub(super) shapes: Vec<StepPrograms>,
 }
 

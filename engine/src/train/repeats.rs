@@ -1,19 +1,20 @@
-//! How often an image occurs in an epoch: more often, if it has objects of rare classes.
+//! Repeat factors: images with objects of rare classes occur more often in an epoch.
 
 use crate::config::{Config, ConfigError, RepeatRule};
 
 use crate::dataset::DataSet;
 use crate::error::EngineError;
 
-/// Maximum number of copies of an image in an epoch: its key has 12 bits for them.
+/// Maximum number of copies of an image in an epoch; image keys have 12 bits for the copy.
 const MOST: f64 = 4095.0;
 
-/// The mean number of occurrences of each image in an epoch, at least 1: detectron2's repeat
-/// factors, from the share of images that have a class, the maximum over the image's classes, all
-/// scaled up if the epoch has fewer than `data.min_epoch_images`. None if nothing is repeated.
+/// The mean number of occurrences of each image in an epoch, at least 1; empty if nothing is
+/// repeated. As in detectron2, a class's factor depends on the share of images with the class, and
+/// an image has the maximum over its classes. If the epoch has fewer than `data.min_epoch_images`
+/// images, all factors are scaled up.
 ///
 /// # Errors
-/// [`ConfigError::Invalid`] if an image would be in an epoch more than 4,095 times.
+/// [`ConfigError::Invalid`] if an image would occur more than 4,095 times in an epoch.
 pub(super) fn repeat_factors(config: &Config, data: &DataSet) -> Result<Vec<f64>, EngineError> {
     let (threshold, least) = (config.data.repeat_threshold, config.data.min_epoch_images);
     let mut factors = match threshold {
@@ -39,12 +40,12 @@ pub(super) fn repeat_factors(config: &Config, data: &DataSet) -> Result<Vec<f64>
         false => (
             "data.repeat_threshold",
             threshold.to_string(),
-            "lower it, or take data.repeat = \"sqrt\"",
+            "lower it, or set data.repeat = \"sqrt\"",
         ),
     };
     let problem = format!(
-        "is {value}, which would repeat an image {most:.0} times in an epoch, and {MOST} is the \
-         most; {mend}"
+        "is {value}, which would repeat an image {most:.0} times in an epoch; the maximum is \
+         {MOST}; {mend}"
     );
     Err(ConfigError::Invalid { file: "config".into(), key: key.into(), problem }.into())
 }
@@ -77,8 +78,8 @@ fn factors(classes: &[Vec<u32>], threshold: f64, rule: RepeatRule) -> Vec<f64> {
 mod tests {
     use super::*;
 
-    /// Computed by hand: of 8 images all have class 1, two class 2, one class 3, and one has
-    /// nothing.
+    /// Computed by hand for 8 images: six have class 1, two class 2, one class 3, and one has no
+    /// objects.
     #[test]
     fn repeat_factor_follows_rarest_class() {
         let mut classes = vec![vec![1]; 8];

@@ -1,4 +1,4 @@
-//! `report.json` and `report.html`: the state of a run, and how it ended.
+//! Writes `report.json` and `report.html`, with a run's state and results.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,13 +23,13 @@ use crate::runtime::Backend;
 
 const JSON: &str = "report.json";
 const HTML: &str = "report.html";
-/// The page of a run of an older version, which embeds its pictures.
+/// New name of a page from an older version, which embeds its pictures.
 const OLDER_HTML: &str = "report_older.html";
 
 /// The state of a run.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum State {
-    /// It is training, unless its process was killed since the report was written.
+    /// It is training, unless its process was killed after the report was written.
     Training,
     /// Its losses are non-finite.
     Diverged,
@@ -50,22 +50,22 @@ impl State {
     }
 }
 
-/// The data of a session that does not change.
+/// The data for a report that does not change in a session.
 #[derive(Debug)]
 pub(super) struct Facts<'a> {
     pub(super) config: &'a Config,
     /// The resolved config.
     pub(super) config_toml: &'a str,
     pub(super) backend: &'a Backend,
-    /// The data sets for training and for evaluations, with their identities.
+    /// The training data and its identity; below, those of the validation data.
     pub(super) train: (&'a DataSet, &'a str),
     pub(super) val: Option<(&'a DataSet, &'a str)>,
 }
 
-/// Writes the report of a run after each evaluation, every [`REFRESH`] and at the end, on rank 0.
+/// Writes a run's report on rank 0: after each evaluation, every [`REFRESH`], and at the end.
 #[derive(Debug)]
 pub(super) struct Report {
-    /// `None` on the other ranks.
+    /// The run directory; `None` on ranks other than 0.
     run: Option<RunDir>,
     pub(super) totals: Totals,
     /// The fields of `report.json` that do not change in a session.
@@ -74,13 +74,13 @@ pub(super) struct Report {
     config_toml: String,
     evaluation: Option<Arc<EvaluationReport>>,
     writing: Option<Background<Result<(), EngineError>>>,
-    /// When the last one was started.
+    /// Time at which writing the last report started.
     begun: Instant,
 }
 
 impl Report {
-    /// A report that continues the report of earlier sessions, if `run` has one; evaluations after
-    /// `steps_done` are repeated.
+    /// Continues the report of earlier sessions, if `run` has one, without an evaluation after
+    /// `steps_done`, which will be repeated.
     pub(super) fn open(
         run: Option<&RunDir>,
         steps_done: u64,
@@ -119,7 +119,7 @@ impl Report {
         }
     }
 
-    /// Sets the evaluation that is shown from now on.
+    /// Sets the evaluation that the report shows from now on.
     pub(super) fn show(&mut self, evaluation: EvaluationReport) {
         self.evaluation = Some(Arc::new(evaluation));
     }
@@ -130,7 +130,7 @@ impl Report {
         evaluation.filter(|text| !text.is_empty())
     }
 
-    /// Starts writing the report after `steps_done` steps on a separate thread.
+    /// Starts a separate thread that writes the report after `steps_done` steps.
     ///
     /// # Errors
     /// The thread cannot be created.
@@ -162,7 +162,7 @@ impl Report {
         self.draft(state, steps_done).map_or(Ok(()), Draft::write)
     }
 
-    /// True if the last report is old, and none is being written.
+    /// True if the last report is older than [`REFRESH`], and no report is being written.
     pub(super) fn is_due(&self) -> bool {
         self.run.is_some() && self.writing.is_none() && self.begun.elapsed() >= REFRESH
     }
@@ -172,14 +172,14 @@ impl Report {
         self.writing.as_ref().is_some_and(Background::is_ready)
     }
 
-    /// Waits for the report that is being written, if there is one. An error becomes a warning.
+    /// Waits for the report being written, if any. An error is printed as a warning.
     pub(super) fn finish(&mut self, journal: &mut Journal) {
         if let Some(Err(fault)) = self.writing.take().map(Background::join) {
             journal.say(&format!("warning: no report: {fault}"));
         }
     }
 
-    /// The current contents of the files; `None` on the other ranks.
+    /// The data for the files as of now; `None` on ranks other than 0.
     fn draft(&self, state: State, steps_done: u64) -> Option<Draft> {
         let run = self.run.clone()?;
         let mut json = json!({
@@ -200,11 +200,12 @@ impl Report {
     }
 }
 
-/// The contents of the files, except the records of `metrics.jsonl`, which are read last.
+/// The data for the files, except the records of `metrics.jsonl`, which are read when the files are
+/// written.
 #[derive(Debug)]
 struct Draft {
     run: RunDir,
-    /// The fields of `report.json` that come from neither the evaluation nor the records.
+    /// The fields of `report.json` other than those of the evaluation and the records.
     json: Value,
     evaluation: Option<Arc<EvaluationReport>>,
     best_metric: BestMetric,
@@ -212,8 +213,8 @@ struct Draft {
 }
 
 impl Draft {
-    /// Writes the files, each after the files that it refers to. If the pictures fail, the scores
-    /// are still written.
+    /// Writes the files; a file that refers to others is written after them. If pictures cannot be
+    /// written, the scores still are.
     ///
     /// # Errors
     /// Files that cannot be written.
@@ -246,7 +247,7 @@ fn extend(report: &mut Value, part: Value) {
     report.extend(part);
 }
 
-/// The evaluation with the best score of `metric` among the records, the first of equal ones.
+/// The evaluation with the best score of `metric` among the records; of equal scores, the first.
 fn best(records: &[Value], metric: BestMetric) -> Value {
     let is_asked = |kind: &&str| metric.kind().is_none_or(|asked| asked == *kind);
     let score = |record: &Value| {
@@ -270,7 +271,7 @@ fn best(records: &[Value], metric: BestMetric) -> Value {
     let mut json = json!({"metric": metric, "step": record["step"]});
     for kind in IouType::ALL {
         let scores = of(kind.name());
-        // Boxes and masks are null if they are not scored.
+        // Missing box and mask scores are null; missing keypoint scores are omitted.
         if kind != IouType::Keypoints || !scores.is_null() {
             json[kind.name()] = scores;
         }
@@ -278,7 +279,7 @@ fn best(records: &[Value], metric: BestMetric) -> Value {
     json
 }
 
-/// Path, size and identity of a data set; the identity is a hash over classes, images, objects.
+/// Path, size and identity of a data set; the identity is a hash of classes, images and objects.
 fn set_json((data, identity): (&DataSet, &str)) -> Value {
     let stores = data.store.stores().map(|store| {
         let path = store.path();

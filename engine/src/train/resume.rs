@@ -1,4 +1,4 @@
-//! Changes allowed when resuming a run: none that affects training, unless the user accepts it.
+//! Resumes a run from its checkpoint; changes that affect training require the user's consent.
 
 use std::path::PathBuf;
 
@@ -15,22 +15,22 @@ use crate::error::EngineError;
 use crate::metrics::forget_after;
 use crate::run_dir::RunDir;
 
-/// The key under which changed training data is reported.
+/// Key for changed training data in messages.
 const DATA: &str = "training data";
 
 /// The checkpoint that a run resumes from.
 #[derive(Debug)]
 pub(super) struct Resumed {
     path: PathBuf,
-    /// The config of its run.
+    /// The config stored in the checkpoint.
     config: Config,
     steps_done: u64,
-    /// Identity of its training data, if it is stored.
+    /// Identity of the run's training data, if it is stored.
     data: Option<String>,
     categories: Vec<(String, u64)>,
-    /// True if its loss scale was for another precision.
+    /// True if the checkpoint's loss scale was for a different precision.
     rescales: bool,
-    /// All changes accepted so far, including this time's.
+    /// All accepted changes, of earlier sessions and of this one.
     pub(super) overrides: Vec<Override>,
 }
 
@@ -54,11 +54,12 @@ impl Resumed {
         })
     }
 
-    /// Compares the checkpoint with the config, whose lengths are in steps; prints the differences.
+    /// Compares the checkpoint's config with `config`, whose epochs are already converted to steps;
+    /// prints the differences.
     ///
     /// # Errors
-    /// [`EngineError::Usage`] for fewer steps than already done, or with the list of changes, if
-    /// they affect training and are not accepted.
+    /// [`EngineError::Usage`] if `train.steps` is less than the steps already done, or for changes
+    /// that affect training and are not accepted.
     pub(super) fn check_config(
         &mut self,
         config: &Config,
@@ -67,7 +68,7 @@ impl Resumed {
         let (steps, done) = (config.train.steps, self.steps_done);
         if steps < done {
             return Err(EngineError::Usage(format!(
-                "train.steps is {steps}, but {} is of step {done}: give at least as many",
+                "train.steps is {steps}, but {} is already at step {done}: give at least {done}",
                 self.path.display()
             )));
         }
@@ -79,7 +80,7 @@ impl Resumed {
     /// Compares the checkpoint with the training data, whose identity is `identity`.
     ///
     /// # Errors
-    /// [`EngineError::Checkpoint`] if its classes differ; [`EngineError::Usage`] for any other
+    /// [`EngineError::Checkpoint`] if the classes differ; [`EngineError::Usage`] for a different
     /// change that is not accepted.
     pub(super) fn check_data(
         &mut self,
@@ -102,7 +103,7 @@ impl Resumed {
         else {
             return Ok(());
         };
-        // The hash of keypoints follows the other hash.
+        // An identity may consist of several hashes, such as one of keypoints; each is shortened.
         let short = |identity: &str| {
             let hashes = identity.split(['+', ':']);
             let short = hashes.map(|hash| hash.chars().take(12).collect::<String>());
@@ -112,7 +113,7 @@ impl Resumed {
         self.accept(&[(Difference { key, from, to }, false)], options)
     }
 
-    /// Prints the differences, and records those that the user accepts.
+    /// Prints the differences, and records those that affect training as accepted.
     ///
     /// # Errors
     /// [`EngineError::Usage`] for changes that are not accepted.
@@ -129,7 +130,7 @@ impl Resumed {
         Ok(())
     }
 
-    /// Restores the state.
+    /// Restores the state from the checkpoint.
     ///
     /// # Errors
     /// A state that does not match the model.
@@ -152,9 +153,10 @@ impl Resumed {
         Ok(())
     }
 
-    /// Removes later steps from the log of a run, and returns its record of the last step done. The
-    /// evaluation of that step is repeated if the step is the last one, `train.steps`, or if the
-    /// evaluation ended the run: it met the targets, or the patience `is_exhausted`.
+    /// Removes later steps from the run's `metrics.jsonl`, and returns its record of the last step
+    /// done. Also removes the evaluation of that step, which is then repeated, if it is step
+    /// `train.steps`, or if the evaluation ends the run: it meets the targets, or patience
+    /// `is_exhausted`.
     ///
     /// # Errors
     /// Files that cannot be written.
@@ -174,23 +176,23 @@ impl Resumed {
     }
 }
 
-/// The log's record of the step that a run is resumed after.
+/// The record in `metrics.jsonl` of the step after which a run resumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Recorded {
-    /// It was not evaluated, or its evaluation was interrupted.
+    /// The step was not evaluated, or its evaluation was interrupted.
     Nothing,
-    /// It was evaluated.
+    /// The step was evaluated.
     Evaluation,
-    /// It was evaluated, which ends the run under the current config.
+    /// The step was evaluated, and the result ends the run under the current config.
     Ending,
 }
 
-/// The differences between a checkpoint's config and the config that resumes it, each with whether
-/// it is free; `classes` are the checkpoint's.
+/// The differences between the checkpoint's config and the current one; a flag is true if the
+/// change does not affect training. `classes` is the checkpoint's number of classes.
 ///
 /// # Errors
-/// [`EngineError::Usage`] for a key that is read only when a run begins, or that determines the
-/// optimizer's state.
+/// [`EngineError::Usage`] for a change of a key that is only read when a run begins, or that
+/// determines the optimizer's state.
 fn differences(
     saved: &Config,
     config: &Config,
@@ -202,11 +204,11 @@ fn differences(
     for change in &found {
         let why = match resume(change) {
             ResumeRule::Start => {
-                "a resumed run has its weights from the checkpoint; undo this, or begin a new run"
+                "a resumed run has the checkpoint's weights; undo this change, or begin a new run"
             }
             ResumeRule::State => {
-                "the checkpoint has the optimizer's state as it was before; undo this, or begin a \
-                 new run from its weights (model.weights)"
+                "the checkpoint has the optimizer's state for the old value; undo this change, or \
+                 begin a new run from the checkpoint's weights (model.weights)"
             }
             _ => continue,
         };
@@ -214,20 +216,22 @@ fn differences(
     }
     let is_free = |change: &Difference| match resume(change) {
         ResumeRule::Free => true,
-        // With multistep the learning rate of a step does not depend on the number of steps.
+        // In a multistep schedule, the learning rate of a step does not depend on the total number
+        // of steps.
         ResumeRule::Length => config.solver.schedule == Schedule::Multistep,
         ResumeRule::Classes => saved.model.classes_or(classes) == config.model.classes_or(classes),
-        // The identity of the data shows whether files contain the generated data.
+        // If synthetic data was replaced by files or vice versa, comparing the data's identity
+        // detects changes.
         ResumeRule::Drawing => saved.data.synthetic.is_some() != config.data.synthetic.is_some(),
         ResumeRule::Step | ResumeRule::Start | ResumeRule::State => false,
     };
     Ok(found.iter().map(|change| (change.clone(), is_free(change))).collect())
 }
 
-/// The differences that are not free, as overrides after `steps_done`.
+/// The differences that affect training, as overrides after `steps_done`.
 ///
 /// # Errors
-/// [`EngineError::Usage`] with all of them, unless `accepted`.
+/// [`EngineError::Usage`] lists them, unless they are `accepted`.
 fn accept(
     differences: &[(Difference, bool)],
     steps_done: u64,
@@ -238,7 +242,7 @@ fn accept(
     if !changes.is_empty() && !accepted {
         let list: Vec<String> = changes.iter().map(ToString::to_string).collect();
         return Err(EngineError::Usage(format!(
-            "these changes affect training ({}): undo this, or accept it \
+            "these changes affect training ({}): undo them, or accept them \
              with --override",
             list.join(", ")
         )));

@@ -1,4 +1,4 @@
-//! Evaluations of a run: their journal entries, and the targets.
+//! Scores of a run's evaluations: journal entries, and comparison with the targets.
 
 use std::time::Instant;
 
@@ -14,31 +14,31 @@ use crate::draw::{picture, picture_of_truth, sheet};
 use crate::error::EngineError;
 use crate::evaluate::{Evaluation, EvaluationSet, Gathered};
 
-/// Images of each evaluation in the event file.
+/// Number of images of each evaluation in the event file.
 const LOGGED_IMAGES: usize = 4;
 /// Number of images in COCO val2017.
 const COCO_VAL_IMAGES: f64 = 5000.0;
 
-/// The scores and pictures that a host thread computes from an evaluation's detections.
+/// Scores and pictures, computed on a separate thread from an evaluation's detections.
 #[derive(Debug)]
 pub(super) struct Scores {
     pub(super) evaluation: Evaluation,
-    /// Losses of the images, if requested.
+    /// Validation losses, if requested.
     losses: ValLosses,
     /// Seconds from the start of the evaluation to its scores.
     pub(super) seconds: f64,
-    /// The first images, with their annotated objects and with their detections.
+    /// The first images, each with annotated objects and with detections.
     pub(super) picture: EncodedPicture,
-    /// Its part of the report.
+    /// The evaluation's part of the report.
     pub(super) report: EvaluationReport,
 }
 
 impl Scores {
-    /// Scores the detections after `step`, with the validation losses, for an evaluation that began
-    /// at `started`; the report shows up to `draw_images` images.
+    /// Scores the detections after `step`. The evaluation began at `started`; the report shows up
+    /// to `draw_images` images.
     ///
     /// # Errors
-    /// Detections that cannot be read or are not valid; images that cannot be read.
+    /// Detections that cannot be decoded or are invalid; images that cannot be read.
     pub(super) fn new(
         set: &EvaluationSet,
         (found, losses): (Gathered, ValLosses),
@@ -53,7 +53,7 @@ impl Scores {
         Ok(Self { evaluation, losses, seconds, picture, report })
     }
 
-    /// Records the scores of `step`; training waited for `wait`.
+    /// Writes the scores of `step`, and the time `wait` that training waited, to the journal.
     pub(super) fn record(&self, step: u64, wait: Wait, journal: &mut Journal) {
         let seconds = self.seconds;
         let mut line = json!({"step": step, "eval_seconds": seconds});
@@ -85,17 +85,17 @@ impl Scores {
     }
 }
 
-/// How long training waited for an evaluation.
+/// The time that training waited for an evaluation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Wait {
     /// Seconds.
     pub(super) seconds: f64,
-    /// Seconds that 5,000 images on 8 GPUs of this kind would take; `None` on the CPU.
+    /// Projected seconds for 5,000 images on 8 GPUs of this kind; `None` on the CPU.
     pub(super) on_8_gpus: Option<f64>,
 }
 
 impl Wait {
-    /// `seconds` for `images` images on `ranks` devices.
+    /// A wait of `seconds` for `images` images on `ranks` devices.
     pub(super) fn new(seconds: f64, images: usize, ranks: usize, is_device: bool) -> Self {
         let share = (COCO_VAL_IMAGES / images.max(1) as f64) * (ranks as f64 / 8.0);
         Self { seconds, on_8_gpus: is_device.then_some(seconds * share) }
@@ -109,7 +109,7 @@ impl Wait {
     }
 }
 
-/// The first images, one per row: with their annotated objects, and with their detections.
+/// Draws the first images, one per row: left with annotated objects, right with detections.
 fn compared(set: &EvaluationSet, evaluation: &Evaluation) -> Result<RgbImage, EngineError> {
     let names: Vec<String> = set.data().categories().into_iter().map(|(name, _)| name).collect();
     let shown = set.images().iter().take(LOGGED_IMAGES);
@@ -138,7 +138,7 @@ pub(super) fn targets_reached(train: &Train, evaluation: &Evaluation) -> bool {
     are_met(train, ap_of)
 }
 
-/// [`targets_reached`] for an evaluation's line in `metrics.jsonl`.
+/// Like [`targets_reached`], for an evaluation's record in `metrics.jsonl`.
 pub(super) fn recorded_targets_reached(train: &Train, record: &Value) -> bool {
     are_met(train, |kind| record[kind]["AP"].as_f64())
 }

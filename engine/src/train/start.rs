@@ -13,11 +13,11 @@ use crate::weights::{
     map_keypoints,
 };
 
-/// How to start a run although its file is incomplete.
+/// Advice for a weights file that does not fit the model.
 const MEND: &str = "give the config that the weights were trained with, or train what does not \
                     fit from initial values with --allow-partial";
 
-/// The file that the config starts from: a whole model's or a backbone's.
+/// The config's initial weights file: that of a whole model, else of a backbone.
 pub(super) fn file_of(config: &Config) -> Option<(&Path, Extent)> {
     let model = &config.model;
     let whole = model.weights.as_deref().map(|path| (path.as_ref(), Extent::Model));
@@ -25,13 +25,13 @@ pub(super) fn file_of(config: &Config) -> Option<(&Path, Extent)> {
     whole.or(body)
 }
 
-/// Loads the file that the config starts from, if there is one; `categories` and `keypoints` are
-/// the model's. Parameters that depend on the classes are reinitialised if the file has different
-/// classes.
+/// Loads the config's initial weights file, if there is one; `categories` and `keypoints` are those
+/// of the model. Parameters that depend on the classes are reinitialised if the file's classes
+/// differ.
 ///
 /// # Errors
-/// A file that cannot be read, whose model computes something different, or that does not fill what
-/// it should.
+/// A file that cannot be read, that belongs to a different model, or that lacks required
+/// parameters.
 pub(super) fn load(
     config: &Config,
     (categories, keypoints): (&[(String, u64)], &[String]),
@@ -63,7 +63,7 @@ pub(super) fn load(
         let classes = describe_classes(categories);
         report
             .notes
-            .push(format!("the file's classes are the data's, so all rows are kept: {classes}"));
+            .push(format!("the file has the data's classes, so all rows are kept: {classes}"));
     }
     if maps {
         finetune(&file, categories, params, state, &mut report);
@@ -76,18 +76,18 @@ pub(super) fn load(
     Ok(Some(report))
 }
 
-/// Why the file's classes differ from the model's, if they do, even if their number is equal.
+/// The reason why the file's classes differ from the model's although their number is equal; `None`
+/// if they do not differ.
 fn others(file: &WeightsFile, categories: &[(String, u64)], params: &[Param]) -> Option<String> {
     if let Some(theirs) = file.categories() {
-        return (!are_same(theirs, categories))
-            .then(|| "the file's classes are others".to_string());
+        return (!are_same(theirs, categories)).then(|| "the file's classes differ".to_string());
     }
     let theirs = file.num_classes().filter(|theirs| *theirs == classes_of(params))?;
     let why = why_unlike(theirs, categories, "the data")?;
-    Some(format!("the file does not say which its {theirs} classes are; {why}"))
+    Some(format!("the file does not name its {theirs} classes; {why}"))
 }
 
-/// Copies the predictors' rows of classes that the file has under the same name.
+/// Copies the predictors' rows of the classes that have the same name in the file.
 fn finetune(
     file: &WeightsFile,
     categories: &[(String, u64)],
@@ -100,8 +100,8 @@ fn finetune(
     let is_stated = stated.is_some();
     let Some(theirs) = stated.or_else(|| coco_classes(count)) else {
         report.notes.push(format!(
-            "warning: the predictors are reinitialised: the file does not say which its {count} \
-             classes are, and COCO has 80 or 90"
+            "warning: the predictors are reinitialised: the file does not name its {count} \
+             classes, and COCO has 80 or 90"
         ));
         return;
     };
@@ -114,7 +114,7 @@ fn finetune(
     report.notes.push(mapped.describe());
 }
 
-/// Why the predictors are reinitialised, or else whose classes they are assumed to have.
+/// A note: why the predictors are reinitialised, or which classes they are assumed to have.
 fn note(
     file: &WeightsFile,
     others: Option<String>,

@@ -1,4 +1,4 @@
-//! The work done by a session, and by all sessions of a run.
+//! Totals of steps, images and time, for a session and for all sessions of a run.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::metrics::{StepRecord, duration};
 
-/// The work of a session since it was opened, without the earlier steps of a resumed run.
+/// Totals of a session, without the earlier steps of a resumed run.
 #[derive(Debug)]
 pub(super) struct Totals {
     opened: Instant,
@@ -45,12 +45,12 @@ impl Totals {
         }
     }
 
-    /// Time of its start.
+    /// Time at which the session started.
     pub(super) fn started(&self) -> &str {
         &self.started
     }
 
-    /// The session, for `report.json`.
+    /// The session's totals for `report.json`.
     pub(super) fn json(&self) -> Value {
         json!({
             "started": self.started,
@@ -66,13 +66,14 @@ impl Totals {
     }
 }
 
-/// Time and speed of all steps and evaluations among the records of `metrics.jsonl`, earlier
-/// sessions' included. Repeated steps count once.
+/// Time and speed over all records of `metrics.jsonl`, including earlier sessions; repeated steps
+/// count once.
 pub(super) fn of_records(records: &[Value]) -> Value {
     let sum = |key: &str| -> f64 { records.iter().filter_map(|r| r[key].as_f64()).sum() };
     let images: u64 = records.iter().filter_map(|r| r["images"].as_u64()).sum();
     let train_seconds = 1e-3 * sum("step_ms");
-    // Records of older versions have no waiting time, which was all of the evaluation's.
+    // Records of older versions have no waiting time; training waited for the whole evaluation
+    // then.
     let waited = |record: &Value| {
         let key = ["waited_seconds", "eval_seconds"].iter().find_map(|key| record[*key].as_f64());
         key.unwrap_or(0.0)

@@ -1,4 +1,4 @@
-//! The trainer: one planned program per padded shape, with shared state; one batch per step.
+//! The trainer: runs steps with planned programs that share their state.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -39,29 +39,29 @@ pub struct Trainer {
     loaded: Option<LoadReport>,
     feed: Feed,
     division: Division,
-    /// Memory that the evaluations of the run take.
+    /// Memory that the run's evaluations need.
     evaluations: DetectionMemory,
     /// Bytes used while a checkpoint is written.
     checkpoint_bytes: usize,
     kind: ModelKind,
-    /// One weight per loss, in the order of the records.
+    /// Weight of each loss, in the order of the losses in records.
     loss_weights: Vec<f32>,
-    /// Set when this rank is requested to stop, to inform the others.
+    /// Set by a signal handler if this rank should stop; steps inform the other ranks.
     stop: Arc<AtomicBool>,
-    /// True if this rank itself decided to stop, and asks the others to stop too.
+    /// True if this rank decided to stop and requests the other ranks to stop.
     asks_to_stop: bool,
-    /// The step after which all ranks stop, once they have agreed.
+    /// The step after which all ranks stop, if they have agreed on one.
     stop_after: Option<u64>,
-    /// Steps measured.
+    /// Number of steps measured.
     steps_done: u64,
     /// Steps in flight, oldest first.
     begun: VecDeque<StepStart>,
-    /// Why no further step could begin: reported after the earlier steps.
+    /// The error that prevented a step from starting; returned after the results of earlier steps.
     failed: Option<EngineError>,
     last_step: Instant,
 }
 
-/// Information about a step that is known when it begins.
+/// Values of a step's record that are known when the step begins.
 #[derive(Debug)]
 struct StepStart {
     epoch: u64,
@@ -70,7 +70,7 @@ struct StepStart {
 }
 
 impl Trainer {
-    /// Builds and plans the programs, initializes the state, and starts loading.
+    /// Builds and plans the programs, and initializes the state.
     ///
     /// # Errors
     /// A config that describes no valid program, weights that cannot be loaded, or a device that
@@ -80,8 +80,8 @@ impl Trainer {
         Self::of_rank(config, data, backend, division, Arc::default())
     }
 
-    /// The trainer of one of several ranks. A step agrees with the others on whether any was
-    /// requested to `stop`.
+    /// The trainer of one of several ranks. If `stop` is set on any rank, all ranks agree on a step
+    /// after which they stop.
     ///
     /// # Errors
     /// As for [`Self::new`].
@@ -95,7 +95,7 @@ impl Trainer {
         Self::with_evaluations(config, (data, None), backend, division, stop)
     }
 
-    /// [`Self::of_rank`] with memory for evaluations of the second data set.
+    /// Like [`Self::of_rank`], with memory for evaluations on the second data set.
     ///
     /// # Errors
     /// As for [`Self::new`].
@@ -163,12 +163,13 @@ impl Trainer {
         })
     }
 
-    /// The record of the next step. More steps are submitted ahead of it, as the device allows, but
-    /// none beyond step `until`: actions after that step see exactly its state.
+    /// Runs the next step and returns its record. On a device, later steps may be in flight
+    /// afterwards, but none after step `until`, so that actions after that step see exactly its
+    /// state.
     ///
     /// # Errors
-    /// An image that cannot be read, reported after all earlier steps, or a device error. In both
-    /// cases no step can follow.
+    /// An image that cannot be read (returned after the records of all earlier steps), or a device
+    /// error. After an error no more steps can run.
     pub fn step(&mut self, until: u64) -> Result<StepRecord, EngineError> {
         let until = until.max(self.steps_done + u64::from(self.begun.is_empty()));
         while self.begun.len() < self.steps.depth() && self.failed.is_none() {
@@ -187,7 +188,7 @@ impl Trainer {
         let measured = self.steps.measure()?;
         self.steps_done += 1;
         if measured.stop && self.stop_after.is_none() {
-            // Other ranks may have already begun that many more steps.
+            // Other ranks may have begun up to `depth - 1` more steps.
             self.stop_after = Some(self.steps_done + self.steps.depth() as u64 - 1);
         }
         let now = Instant::now();
@@ -211,8 +212,8 @@ impl Trainer {
         })
     }
 
-    /// Runs the next step on a device to completion, with each micro-step submitted by `submit`
-    /// instead of the graph launch, to inspect or time it. It is a training step like any other.
+    /// Runs the next step on a device to completion; `submit` submits each micro-step instead of
+    /// the graph launch, to inspect or time it. The step trains as usual.
     ///
     /// Panics while steps are in flight.
     ///
@@ -225,8 +226,8 @@ impl Trainer {
         self.step(self.steps_done + 1)
     }
 
-    /// Runs every program once on an empty batch, so that nothing is loaded during the first step;
-    /// then restores the state. The CPU has nothing to load.
+    /// Runs every program of a device once on an empty batch, so that the first step loads no code;
+    /// then restores the state. Does nothing on the CPU.
     ///
     /// # Errors
     /// Device errors.
@@ -243,7 +244,7 @@ impl Trainer {
         })
     }
 
-    /// Starts all passes of a step, through the caller's `submit` if there is one.
+    /// Starts all passes of a step; through `submit`, if given.
     fn begin(
         &mut self,
         step: u64,
@@ -268,8 +269,8 @@ impl Trainer {
         Ok(begun)
     }
 
-    /// The batches of all ranks of step `step`, counted from 0, again: `visit` gets the batches of
-    /// each pass.
+    /// Loads the batches of step `step`, counted from 0, again, and passes the batch of each pass
+    /// of all ranks to `visit`.
     ///
     /// # Errors
     /// An image that cannot be read; errors of `visit`.
@@ -296,17 +297,17 @@ impl Trainer {
         self.feed.image_ids(step)
     }
 
-    /// Passes of this rank in a step.
+    /// Number of passes of this rank in a step.
     pub fn passes(&self) -> usize {
         self.division.passes
     }
 
-    /// Requests all ranks to stop, with the next step that begins.
+    /// Requests all ranks to stop; the next step that begins carries the request.
     pub(super) fn ask_to_stop(&mut self) {
         self.asks_to_stop = true;
     }
 
-    /// The step after which all ranks stop, since one of them was requested to; `None` if none was.
+    /// The step after which all ranks stop; `None` if no rank was requested to stop.
     pub fn stop_after(&self) -> Option<u64> {
         self.stop_after
     }
@@ -316,12 +317,12 @@ impl Trainer {
         self.begun.len()
     }
 
-    /// Restarts the clock of the next step, after work that is not part of it.
+    /// Restarts the step clock, after work that does not belong to the next step.
     pub fn restart_clock(&mut self) {
         self.last_step = Instant::now();
     }
 
-    /// Batches ready for a step.
+    /// Number of prefetched batches.
     pub(super) fn batches_ready(&self) -> usize {
         self.feed.ready()
     }
@@ -331,17 +332,17 @@ impl Trainer {
         self.feed.batches_per_epoch()
     }
 
-    /// Images per epoch, including the copies of repeated images.
+    /// Images per epoch, counting copies of repeated images.
     pub fn images_per_epoch(&self) -> usize {
         self.feed.images_per_epoch()
     }
 
-    /// Steps done, including those before a resumption.
+    /// Number of steps done, including those before the run was resumed.
     pub fn steps_done(&self) -> u64 {
         self.steps_done
     }
 
-    /// Continues after `steps_done` steps, with a state restored by the caller.
+    /// Sets the number of steps done; the caller has restored the state.
     pub fn resume_at(&mut self, steps_done: u64) {
         assert!(self.begun.is_empty(), "steps are in flight");
         self.steps_done = steps_done;
@@ -355,7 +356,7 @@ impl Trainer {
         &mut self.state
     }
 
-    /// The statistics of a rule after the last step, whose loss scale was `loss_scale`.
+    /// Collects the statistics of a rule after the last step, whose loss scale was `loss_scale`.
     ///
     /// Panics while steps are in flight.
     ///
@@ -390,29 +391,29 @@ impl Trainer {
         &self.params
     }
 
-    /// Names of the parameters that are trained, in their order.
+    /// Names of the trained parameters, in order.
     pub fn trained(&self) -> Vec<String> {
         let trained = self.params.iter().filter(|param| param.trained.is_some());
         trained.map(|param| param.name.clone()).collect()
     }
 
-    /// The report of loading the weights selected in the config, by tensor.
+    /// Report on the loaded weights file, tensor by tensor; `None` if the config selects none.
     pub fn loaded(&self) -> Option<&LoadReport> {
         self.loaded.as_ref()
     }
 
-    /// The CPU's planned programs, one per padded shape, whose nodes can be timed one by one; empty
-    /// on a device.
+    /// The CPU's executors, for timing single nodes: one per padded shape, or two if a step has
+    /// several passes; empty on a device.
     pub fn cpu_executors(&mut self) -> &mut [CpuExecutor] {
         self.steps.cpu_executors()
     }
 
-    /// A device's captured graphs, one per padded shape (with micro-steps, two); empty on the CPU.
+    /// A device's captured graphs: one per padded shape, or two with micro-steps; empty on the CPU.
     pub fn graphs(&self) -> &[CapturedGraph] {
         self.steps.graphs()
     }
 
-    /// The device's executor, with one program per padded shape (with micro-steps, two); `None` on
+    /// The device's executor, with one program per padded shape, or two with micro-steps; `None` on
     /// the CPU.
     pub fn device_executor(&mut self) -> Option<&mut DeviceExecutor> {
         self.steps.device_executor()
@@ -433,12 +434,12 @@ struct Planned {
     programs: Vec<Prepared>,
     shapes: Vec<StepPrograms>,
     losses: Vec<&'static str>,
-    /// Only on a device.
+    /// Layout of the ring, on a device only.
     ring: Option<RingLayout>,
 }
 
 impl Planned {
-    /// Creates the object that runs the programs, with the state on the CPU or device, in an arena
+    /// Creates the state on the CPU or device, and the runner of the programs, whose arena is
     /// shared with evaluations.
     fn make_steps(
         self,
@@ -470,12 +471,12 @@ impl Planned {
     }
 }
 
-/// The loss that training minimizes. A weight of 1 does not change the value.
+/// The loss that training minimizes. Multiplying by a weight of 1 is exact.
 fn weighted_sum(weights: &[f32], losses: &[(&'static str, f32)]) -> f32 {
     losses.iter().zip(weights).map(|((_, value), weight)| weight * value).sum()
 }
 
-/// With f32 gradients on a GPU, no scale is needed.
+/// The initial loss scale; none is needed with f32 gradients on a GPU.
 pub(super) fn initial_loss_scale(config: &Config, backend: &Backend) -> f32 {
     match backend.target(config).gpu().map(|gpu| gpu.precision) {
         Some(Precision::Tf32 | Precision::Fp32) => 1.0,

@@ -1,27 +1,27 @@
-//! The resource usage of a run: CPU, memory, GPU, and ready batches.
+//! The resource usage of a run: CPU, memory, GPU, and prefetched batches.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use crate::runtime::Backend;
 
-/// Samples the process between log lines.
+/// Samples the process's usage between log lines.
 #[derive(Debug)]
 pub(super) struct Usage {
     at: Instant,
     cpu_seconds: f64,
 }
 
-/// When the command began.
+/// Time at which the command began.
 static BEGAN: Mutex<Option<Instant>> = Mutex::new(None);
 
-/// Starts the clock of [`seconds_since_start`], at the beginning of `main`. The process itself may
-/// be older: `cargo run` builds first.
+/// Starts the clock of [`seconds_since_start`]; called at the beginning of `main`, so that a build
+/// by `cargo run` is not counted.
 pub(crate) fn start_clock() {
     *BEGAN.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
 }
 
-/// Seconds since the command began, for a command that trains.
+/// Seconds since the command began; `None` if [`start_clock`] was not called.
 pub(super) fn seconds_since_start() -> Option<f64> {
     let began = *BEGAN.lock().unwrap_or_else(PoisonError::into_inner);
     began.map(|began| began.elapsed().as_secs_f64())
@@ -32,9 +32,9 @@ impl Usage {
         Self { at: Instant::now(), cpu_seconds: cpu_seconds().unwrap_or(0.0) }
     }
 
-    /// Metrics by name: CPU usage since the previous sample (100 is one core), others at this
-    /// moment. `ready` batches wait for a step. Metrics that the machine does not report are
-    /// omitted.
+    /// Metrics by name: CPU usage since the previous sample (100 is one core), the others at this
+    /// moment. `ready` is the number of prefetched batches. Metrics that the machine does not
+    /// report are omitted.
     pub(super) fn sample(&mut self, ready: usize, backend: &Backend) -> Vec<(&'static str, f64)> {
         let before = std::mem::replace(self, Self::new());
         let seconds = self.at.duration_since(before.at).as_secs_f64();
@@ -55,10 +55,11 @@ fn cpu_seconds() -> Option<f64> {
     parse(&std::fs::read_to_string("/proc/self/stat").ok()?, ticks)
 }
 
-/// The line of `/proc/self/stat`, where the name, in parentheses, may have any characters.
+/// CPU seconds in a line of `/proc/self/stat`. The process name, in parentheses, may contain any
+/// characters.
 fn parse(stat: &str, ticks: f64) -> Option<f64> {
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    // The first one is field 3 in the manual.
+    // The first field after the name is field 3 in the manual.
     let seconds = |field: usize| Some(fields.get(field - 3)?.parse::<f64>().ok()? / ticks);
     Some(seconds(14)? + seconds(15)?)
 }
@@ -80,7 +81,7 @@ mod tests {
         assert_eq!(parse("77 (a", 100.0), None);
     }
 
-    /// A loop of 300 ms on one thread is most of one core.
+    /// A busy loop of 300 ms on one thread uses most of one core.
     #[test]
     fn processor_use_is_measured() {
         let mut usage = Usage::new();

@@ -1,4 +1,4 @@
-//! The losses of the validation images: the training program without its backward pass.
+//! Losses on the validation images, computed by the training program without its backward pass.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -21,33 +21,33 @@ use crate::runtime::{Backend, Executor, Inputs, ModelState};
 use crate::team::{Team, decode, encode};
 use crate::view::Views;
 
-/// Batches that are decoded ahead while the model runs.
+/// Number of batches decoded ahead of the model.
 const DECODED_AHEAD: usize = 1;
 
-/// Means over images, by name; the weighted sum, `val_loss`, comes first.
+/// Mean losses over images, by name; the weighted sum, `val_loss`, comes first.
 pub(super) type ValLosses = Vec<(String, f64)>;
 
-/// Number of images and losses of each batch.
+/// Number of images, and losses, of each batch.
 type Batches = Vec<(usize, Vec<f32>)>;
 
-/// Computes losses on the images of an evaluation, without augmentation and with the random samples
-/// of the first epoch, so that evaluations differ only by the weights.
+/// Computes losses on the validation images, without augmentation and with the random samples of
+/// the first epoch, so that results of evaluations only differ by the weights.
 #[derive(Debug)]
 pub(super) struct ValidationLoss {
     config: Config,
     data: DataSet,
     classes: usize,
     backend: Backend,
-    /// Each has the index of a padded shape, and positions in the data set.
+    /// Batches: index of the padded shape, and positions in the data set.
     batches: Vec<(usize, Vec<usize>)>,
-    /// By padded shape; on the CPU planned on first use.
+    /// Executor of each padded shape; on the CPU planned on first use.
     executors: Vec<Option<Executor>>,
     losses: Vec<&'static str>,
     loss_weights: Vec<f32>,
 }
 
 impl ValidationLoss {
-    /// The losses on the batches of `evaluator`, for a model with `classes` classes.
+    /// Computes losses on the batches of `evaluator`, for a model with `classes` classes.
     ///
     /// # Errors
     /// A config that describes no valid program; device errors.
@@ -74,7 +74,7 @@ impl ValidationLoss {
         Ok(all)
     }
 
-    /// Memory that [`Self::new`] takes in addition to the state, for the data of an evaluation.
+    /// Memory that validation losses on `data` need in addition to the state.
     ///
     /// # Errors
     /// A config that describes no valid program.
@@ -96,8 +96,8 @@ impl ValidationLoss {
         Ok(memory)
     }
 
-    /// The losses of all images, shared by the ranks; empty on all but rank 0. The batches and the
-    /// order of sums do not depend on the number of ranks.
+    /// Mean losses of all images on rank 0, empty on the other ranks; the ranks share the batches.
+    /// Batches and summation order do not depend on the number of ranks.
     ///
     /// # Errors
     /// An image that cannot be read; device errors; [`EngineError::Interrupted`];
@@ -126,7 +126,7 @@ impl ValidationLoss {
         Ok(self.mean(&all.ok_or(EngineError::Interrupted)?))
     }
 
-    /// The batches of this rank.
+    /// The losses of this rank's batches.
     fn run_own(
         &mut self,
         state: &mut ModelState,
@@ -167,7 +167,7 @@ impl ValidationLoss {
         Ok(batches)
     }
 
-    /// Means over images of the batches of all ranks, which alternated.
+    /// Means over all images. Batches were assigned to ranks in turn.
     fn mean(&self, of_ranks: &[Batches]) -> ValLosses {
         let in_turn =
             (0..self.batches.len()).map(|i| &of_ranks[i % of_ranks.len()][i / of_ranks.len()]);
@@ -198,7 +198,7 @@ impl ValidationLoss {
     }
 }
 
-/// A config with the preprocessing of an evaluation.
+/// The config without augmentation, as in an evaluation.
 fn unaugmented(config: &Config) -> Config {
     let mut config = config.clone();
     config.input.augment = Augment::default();

@@ -1,4 +1,4 @@
-//! State of an evaluation that overlaps with training, and its effect on the run.
+//! The evaluation that overlaps with training: its state, and its effect on the run.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,13 +17,13 @@ use crate::evaluate::Evaluation;
 /// The state of the evaluation that overlaps with training.
 #[derive(Debug)]
 pub(super) enum Phase {
-    /// There is none.
+    /// No evaluation is pending.
     Idle,
     /// Rank 0 scores the evaluation of this step.
     Elsewhere { step: u64 },
-    /// A thread of this rank scores it.
+    /// A background thread of this rank scores it.
     Scoring(Scoring),
-    /// It is recorded, but the other ranks do not have its result yet.
+    /// Rank 0 has recorded it, but the other ranks do not have its result yet.
     Verdict(EvaluationOutcome),
 }
 
@@ -31,10 +31,10 @@ pub(super) enum Phase {
 #[derive(Debug)]
 pub(super) struct Scoring {
     pub(super) step: u64,
-    /// The state after that step, if the run continues.
+    /// The state after the evaluated step, if the run continues.
     pub(super) state: Option<Arc<StateSet>>,
     pub(super) started: Instant,
-    /// Seconds that training has waited for the detections.
+    /// Seconds that training waited for the detections.
     pub(super) waited_seconds: f64,
     pub(super) scores: Background<Result<Scores, EngineError>>,
 }
@@ -43,7 +43,7 @@ pub(super) struct Scoring {
 #[derive(Debug)]
 pub(super) struct EvaluationOutcome {
     pub(super) step: u64,
-    /// The state after that step, on rank 0, if the run continues.
+    /// On rank 0: the state after the evaluated step, if the run continues.
     pub(super) state: Option<Arc<StateSet>>,
     /// On rank 0.
     pub(super) evaluation: Box<Evaluation>,
@@ -51,12 +51,12 @@ pub(super) struct EvaluationOutcome {
 }
 
 impl Phase {
-    /// True if there are scores that are not recorded yet.
+    /// True if scores are ready, but not recorded yet.
     pub(super) fn is_ready(&self) -> bool {
         matches!(self, Phase::Scoring(scoring) if scoring.scores.is_ready())
     }
 
-    /// True if a result is known that ends the run.
+    /// True if a result that ends the run is known.
     pub(super) fn ends_run(&self) -> bool {
         matches!(self, Phase::Verdict(judgement) if judgement.verdict.outcome().is_some())
     }
@@ -70,7 +70,7 @@ impl Phase {
         }
     }
 
-    /// Takes the evaluation being scored on this rank, if there is one.
+    /// Takes the evaluation that this rank is scoring, if any.
     pub(super) fn take_scoring(&mut self) -> Option<Scoring> {
         match std::mem::replace(self, Phase::Idle) {
             Phase::Scoring(scoring) => Some(scoring),
@@ -82,22 +82,22 @@ impl Phase {
     }
 }
 
-/// The effect of an evaluation on the run, on every rank.
+/// The effect of an evaluation on the run, known to all ranks.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Verdict {
     pub(super) is_target_reached: bool,
-    /// `train.patience` is exhausted.
+    /// True if `train.patience` is exhausted.
     is_exhausted: bool,
 }
 
 impl Verdict {
-    /// The result of an evaluation that `best` has recorded.
+    /// The verdict on an evaluation that `best` has already recorded.
     pub(super) fn new(train: &Train, evaluation: &Evaluation, best: &Best) -> Self {
         let is_target_reached = targets_reached(train, evaluation);
         Self { is_target_reached, is_exhausted: best.is_exhausted() }
     }
 
-    /// How it ends the run, if it does.
+    /// The outcome of the run, if the verdict ends it.
     pub(super) fn outcome(self) -> Option<Outcome> {
         match self {
             Self { is_target_reached: true, .. } => Some(Outcome::TargetReached),

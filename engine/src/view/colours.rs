@@ -6,19 +6,19 @@ use crate::config::Augment;
 
 /// Weights of red, green and blue in torchvision's greyscale.
 const GREY: [f64; 3] = [0.2989, 0.587, 0.114];
-/// The same for the luma of YIQ and YUV.
+/// Weights of red, green and blue in the luma of YIQ and YUV.
 const LUMA: [f64; 3] = [0.299, 0.587, 0.114];
-/// V divided by red minus luma, and U divided by blue minus luma.
+/// The factors of V = f0 * (red - luma) and U = f1 * (blue - luma).
 const CHROMA: [f64; 2] = [0.877_283, 0.492_111];
 
-/// An affine map of red, green and blue from 0 to 255: for each output the three coefficients, and
-/// a constant.
+/// An affine map of red, green and blue, in 0 to 255: for each output, three coefficients and a
+/// constant.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ColourMap([[f64; 4]; 3]);
 
 impl ColourMap {
-    /// Samples the map of an image, `pixels` of red, green and blue; `unit` returns a number from 0
-    /// to below 1 for each index.
+    /// Samples the map for an image with these RGB pixels. `unit` returns a random number in [0, 1)
+    /// for each index.
     pub(super) fn draw(augment: &Augment, pixels: &[u8], unit: impl Fn(u32) -> f64) -> Self {
         let around = |index, most: f32| f64::from(most) * (2.0 * unit(index) - 1.0);
         let mut map = Self::brightness(1.0 + around(0, augment.brightness));
@@ -34,27 +34,27 @@ impl ColourMap {
         if is_grey { map.then(Self::saturation(0.0)) } else { map }
     }
 
-    /// Each value times `factor`.
+    /// Multiplies each value by `factor`.
     #[must_use]
     pub fn brightness(factor: f64) -> Self {
         Self::blend(factor, |_| [0.0; 4])
     }
 
-    /// Differences from `mean_grey` times `factor`.
+    /// Multiplies the differences from `mean_grey` by `factor`.
     #[must_use]
     pub fn contrast(factor: f64, mean_grey: f64) -> Self {
         Self::blend(factor, |_| [0.0, 0.0, 0.0, mean_grey])
     }
 
-    /// Differences from the pixel's grey times `factor`: 0 is greyscale.
+    /// Multiplies the differences from the pixel's grey value by `factor`; 0 gives greyscale.
     #[must_use]
     pub fn saturation(factor: f64) -> Self {
         let [red, green, blue] = GREY;
         Self::blend(factor, |_| [red, green, blue, 0.0])
     }
 
-    /// Hue rotated by `turns` about the grey axis, from red towards green, in the plane of YIQ,
-    /// which equals YUV's: luma is unchanged.
+    /// Rotates the hue by `turns` in the chroma plane of YIQ (the same as YUV's), from red towards
+    /// green. Luma is unchanged.
     #[must_use]
     pub fn hue(turns: f64) -> Self {
         let (sin, cos) = (TAU * turns).sin_cos();
@@ -69,7 +69,7 @@ impl ColourMap {
         Self([0, 1, 2].map(|i| [columns[0][i], columns[1][i], columns[2][i], 0.0]))
     }
 
-    /// The composition of this map, then `next`.
+    /// Composition: this map, then `next`.
     #[must_use]
     pub fn then(self, next: Self) -> Self {
         Self(next.0.map(|row| {
@@ -78,14 +78,15 @@ impl ColourMap {
         }))
     }
 
-    /// The row of the batch array `colours`.
+    /// The image's row in the batch array `colours`.
     #[must_use]
     pub fn row(&self) -> [f32; 12] {
         let values = self.0.as_flattened();
         std::array::from_fn(|i| values[i] as f32)
     }
 
-    /// `factor` times each value, and the rest from a row of the map `other`.
+    /// Blends each value with the map whose rows `other` returns, with weights `factor` and `1 -
+    /// factor`.
     fn blend(factor: f64, other: impl Fn(usize) -> [f64; 4]) -> Self {
         Self([0, 1, 2].map(|i| {
             let mut row = other(i).map(|v| v * (1.0 - factor));
@@ -143,7 +144,7 @@ mod tests {
         assert!(green > red && green > blue);
     }
 
-    /// Contrast follows brightness, and preserves the greyscale value of the mean colour.
+    /// Contrast is applied after brightness, and preserves the greyscale value of the mean colour.
     #[test]
     fn colour_draws_stay_in_range_and_contrast_keeps_mean() {
         let pixels = [10, 20, 30, 250, 40, 90, 0, 0, 7];

@@ -2,8 +2,8 @@
 
 use dali::store::Segmentation;
 
-/// Corners, in source pixels, of the part of a mask inside a window (x1, y1, x2, y2); `None` if it
-/// has no area. `height` is the source's.
+/// Bounding box, in source pixels, of the part of a mask inside a window (x1, y1, x2, y2); `None`
+/// if it has no area. `height` is the height of the source.
 #[must_use]
 pub fn extent(mask: &Segmentation<'_>, window: [f32; 4], height: usize) -> Option<[f32; 4]> {
     let mut seen = Seen { window, corners: [f32::MAX, f32::MAX, f32::MIN, f32::MIN] };
@@ -29,8 +29,8 @@ impl Seen {
         }
     }
 
-    /// The extremes of a polygon within a window are ends of its clipped edges, or corners of the
-    /// window that are inside the polygon.
+    /// Adds a polygon. Its extremes within the window are end points of clipped edges, or corners
+    /// of the window that are inside the polygon.
     fn add_ring(&mut self, ring: &[f32]) {
         let points: Vec<[f32; 2]> = ring.chunks_exact(2).map(|p| [p[0], p[1]]).collect();
         let edges = || points.iter().copied().zip(points.iter().copied().cycle().skip(1));
@@ -47,7 +47,7 @@ impl Seen {
         }
     }
 
-    /// The part of an edge inside the window (Liang-Barsky clipping).
+    /// Adds the part of an edge inside the window (Liang-Barsky clipping).
     fn add_edge(&mut self, from: [f32; 2], to: [f32; 2]) {
         let (mut first, mut last) = (0.0_f32, 1.0_f32);
         for i in 0..2 {
@@ -105,13 +105,14 @@ mod tests {
     fn polygon_extent_matches_hand_computed_values() {
         let triangle = [0.0, 0.0, 8.0, 0.0, 0.0, 8.0];
         assert_eq!(of_ring(&triangle, [-9.0, -9.0, 9.0, 9.0]), Some([0.0, 0.0, 8.0, 8.0]));
-        // The slope intersects the window's right and lower side.
+        // The hypotenuse intersects the right and the lower side of the window.
         assert_eq!(of_ring(&triangle, [2.0, 2.0, 5.0, 9.0]), Some([2.0, 2.0, 5.0, 6.0]));
         assert_eq!(of_ring(&triangle, [1.0, 1.0, 2.0, 2.0]), Some([1.0, 1.0, 2.0, 2.0]), "inside");
         assert_eq!(of_ring(&triangle, [5.0, 5.0, 9.0, 9.0]), None, "in its box alone");
     }
 
-    /// A U clipped below its arms: if clipped edge by edge, a bridge along the border would count.
+    /// A U-shaped polygon and a window that cuts its arms. Polygon clipping would connect the arms
+    /// along the border of the window.
     #[test]
     fn extent_of_u_shape_excludes_its_gap() {
         let u = [0.0, 0.0, 2.0, 0.0, 2.0, 6.0, 8.0, 6.0, 8.0, 0.0, 10.0, 0.0, 10.0, 8.0, 0.0, 8.0];
@@ -120,7 +121,8 @@ mod tests {
 
     #[test]
     fn rle_extent_matches_hand_computed_values() {
-        // Four rows: rows 2 and 3 of column 1, all of column 2, row 0 of column 3.
+        // The image has four rows. The mask covers rows 2 and 3 of column 1, all of column 2, and
+        // row 0 of column 3.
         let runs = Segmentation::Runs(&[6, 7, 3]);
         let of = |window| extent(&runs, window, 4);
         assert_eq!(of([0.0, 0.0, 4.0, 4.0]), Some([1.0, 0.0, 4.0, 4.0]));

@@ -1,16 +1,16 @@
-//! Moving averages of the trained parameters, stored next to them in a state.
+//! Moving averages of the trained parameters, which are part of the state.
 
 use crate::config::{Config, EvalWeights};
 use graph::StateSet;
 
 use crate::model::AVERAGE;
 
-/// True if a run with this config evaluates averages of its parameters, not the parameters.
+/// True if a run with this config evaluates the moving averages instead of the parameters.
 pub(crate) fn are_scored(config: &Config) -> bool {
     config.train.ema_decay.is_some() && config.eval.weights == EvalWeights::Ema
 }
 
-/// Initializes each average with its parameter.
+/// Initializes each average with the value of its parameter.
 pub(crate) fn start_averages(state: &mut StateSet) {
     for (name, average) in names(state) {
         let values = state.get(&name).map(|parameter| parameter.data.clone());
@@ -34,7 +34,7 @@ pub(crate) fn swap_averages(state: &mut StateSet) {
     }
 }
 
-/// Names of the parameters that have averages, and names of the averages.
+/// Names of the parameters that have averages, each with the name of its average.
 fn names(state: &StateSet) -> Vec<(String, String)> {
     let all = state.iter().map(|(name, _)| name);
     let named = |name: &str| Some((name.strip_prefix(AVERAGE)?.to_string(), name.to_string()));

@@ -1,5 +1,5 @@
-//! Conventions of a model that are not visible in its tensors: the conventions of another project's
-//! models, and whether such a model matches the config's.
+//! Conventions of a model that are not visible in its tensors (normalization, rounding, RoIAlign,
+//! ..): compares those of other projects with the config.
 
 use crate::config::{ChannelOrder, Config, ExtraLevel};
 
@@ -9,8 +9,9 @@ use super::extent::Extent;
 use super::file::WeightsFile;
 use super::published;
 
-/// Differences in detection between the model of a config and every model that the other project,
-/// one with an export, builds from the same tensors; empty if only tensors are to be exchanged.
+/// Properties of the config's model that no model of the other project can have, so that it would
+/// compute something different from the same tensors. Only for projects to which weights are
+/// exported.
 pub fn differences(config: &Config, dialect: Dialect) -> Vec<String> {
     let mut found = unknown_to_both(config);
     found.extend((dialect.rules().lacks)(config));
@@ -22,7 +23,7 @@ fn unknown_to_both(config: &Config) -> Vec<Difference> {
     let (eps, own) = (backbone.norm_eps, model.kind.family().own);
     let other_eps = (eps - EPS).abs() > f64::EPSILON;
     let short = model.box_head.hidden.len() != 2 && model.box_head.channels.is_empty();
-    let added = format!("norms that add {eps} to the variance and not {EPS}");
+    let added = format!("norms that add {eps} to the variance instead of {EPS}");
     vec![
         (backbone.own().is_some(), backbone.own().unwrap_or_default().into()),
         (own.is_some(), own.unwrap_or_default().into()),
@@ -36,7 +37,7 @@ fn unknown_to_both(config: &Config) -> Vec<Difference> {
     ]
 }
 
-/// Contradictions between a config and the origin of a file's weights, one line each.
+/// Warnings about contradictions between a config and the origin of a weights file, one line each.
 pub(super) fn contradictions(file: &WeightsFile, config: &Config) -> Vec<String> {
     let mut lines = Vec::new();
     if file.dialect() == Dialect::Detectron {
@@ -50,7 +51,8 @@ pub(super) fn contradictions(file: &WeightsFile, config: &Config) -> Vec<String>
         }
         if config.model.backbone.strides_in_1x1() == Some(false) {
             lines.push(
-                "warning: MSRA's ResNets stride in the 1x1: set model.backbone.stride_in_1x1=true"
+                "warning: MSRA's ResNets have their strides in the 1x1 convolutions: set \
+                 model.backbone.stride_in_1x1=true"
                     .to_string(),
             );
         }
@@ -58,18 +60,20 @@ pub(super) fn contradictions(file: &WeightsFile, config: &Config) -> Vec<String>
     let eps = config.model.backbone.norm_eps;
     if file.dialect() == Dialect::Detectron && file.has_statistics() && eps > EPS {
         lines.push(format!(
-            "warning: the norms of this file add {EPS} to the variance, the config's {eps}: set \
-             model.backbone.norm_eps={EPS}"
+            "warning: the norms of this file add {EPS} to the variance, but the config's norms add \
+             {eps}: set model.backbone.norm_eps={EPS}"
         ));
     }
-    // Weights of onegraph itself are safetensors.
+    // Files that onegraph writes are safetensors, so PyTorch formats are torchvision's.
     let is_torchvisions = file.dialect() == Dialect::Torchvision
         && [Container::TorchZip, Container::TorchLegacy].contains(&file.container)
         && !file.is_backbone();
     let found = differences(config, Dialect::Torchvision);
     if is_torchvisions && !found.is_empty() {
         let found = found.join("; ");
-        lines.push(format!("warning: torchvision's models do not have: {found}"));
+        lines.push(format!(
+            "warning: the config has properties that torchvision's models lack: {found}"
+        ));
     }
     if published::is_without_epsilon(file.path()) && config.model.backbone.norm_eps > 0.0 {
         lines.push(
@@ -81,7 +85,8 @@ pub(super) fn contradictions(file: &WeightsFile, config: &Config) -> Vec<String>
     lines
 }
 
-/// Keys that change what a model computes from its tensors, except pixel constants.
+/// Keys that affect what a model computes from its tensors, except pixel mean and standard
+/// deviation.
 const CONVENTIONS: [&str; 12] = [
     "input.resize_filter",
     "input.resize_rounding",
@@ -97,34 +102,33 @@ const CONVENTIONS: [&str; 12] = [
     "model.roi.sampling_ratio",
 ];
 
-/// Pixel means and standard deviations (0 to 255) that differ by less count as equal: other
-/// projects round them.
+/// Tolerance for pixel means and standard deviations (in 0 to 255), which other projects round.
 const PIXEL_TOLERANCE: f32 = 0.01;
 
-/// Warnings about loading weights of other projects, one line each.
+/// Warnings about loading another project's weights, one line each.
 pub(super) fn warnings(file: &WeightsFile, extent: Extent, config: &Config) -> Vec<String> {
     let mut lines = Vec::new();
     let found = disagreements(file, extent, config);
     if !found.is_empty() {
         let found = found.join("; ");
         lines.push(format!(
-            "warning: loaded only by name: by its defaults {} does not have what this config has: \
-             {found}",
+            "warning: tensors were matched only by name: this config has properties that {}'s \
+             default model lacks: {found}",
             file.dialect().name()
         ));
     }
     if file.dialect() == Dialect::Detectron2 && file.is_backbone() {
         lines.push(
-            "warning: the file does not say for which images its backbone is, nor where that \
-             strides: check input and model.backbone.stride_in_1x1"
+            "warning: the file does not contain the image normalization and stride placement of \
+             its backbone: check input and model.backbone.stride_in_1x1"
                 .to_string(),
         );
     }
     lines
 }
 
-/// Properties of the config that the other project's model in the file lacks: by the file's pixel
-/// constants if it has them, else by that project's defaults.
+/// Differences between the config and the other project's model in the file. Pixel mean and
+/// standard deviation are the file's, if it has them; everything else is that project's default.
 pub(super) fn disagreements(file: &WeightsFile, extent: Extent, config: &Config) -> Vec<String> {
     if let Some((preset, set)) = file.dialect().rules().like {
         let set: Vec<String> = set.iter().map(|text| text.to_string()).collect();
@@ -133,10 +137,11 @@ pub(super) fn disagreements(file: &WeightsFile, extent: Extent, config: &Config)
         let is_whole = extent != Extent::Backbone && !file.is_backbone();
         let counts = |key: &str| is_whole || key.starts_with("model.backbone.");
         let theirs = theirs.iter().filter(|d| CONVENTIONS.contains(&&*d.key) && counts(&d.key));
-        let keys = theirs.map(|d| format!("{} = {}, and not {}", d.key, d.from, d.to));
+        let keys = theirs.map(|d| format!("{} = {} instead of {}", d.key, d.from, d.to));
         return pixels(file, config).into_iter().chain(keys).collect();
     }
-    // A separate backbone may have been converted from any project's conventions.
+    // The conventions of a detectron2 file with only a backbone are unknown: it may have been
+    // converted from any project.
     if file.dialect() != Dialect::Detectron2 || file.is_backbone() {
         return vec![];
     }
@@ -151,7 +156,7 @@ pub(super) fn disagreements(file: &WeightsFile, extent: Extent, config: &Config)
     let ratio = model.roi.sampling_ratio;
     if is_whole && ratio != 0 {
         found.push(format!(
-            "RoIAlign of {ratio} x {ratio} samples a bin at any size of the RoI \
+            "RoIAlign with {ratio} x {ratio} samples per bin for all RoI sizes \
              (model.roi.sampling_ratio)"
         ));
     }
@@ -160,13 +165,15 @@ pub(super) fn disagreements(file: &WeightsFile, extent: Extent, config: &Config)
     found
 }
 
-/// The config's pixel constants, if they differ from the file's.
+/// Describes the config's pixel mean, standard deviation and channel order, if they differ from the
+/// file's.
 fn pixels(file: &WeightsFile, config: &Config) -> Option<String> {
     let input = &config.input;
     let ours = [input.mean, input.std].map(|values| values.map(|value| value / input.pixel_scale));
     let theirs = file.pixels.unwrap_or(file.dialect().rules().pixels);
     let is_blue_first = input.channel_order == ChannelOrder::Bgr;
-    // In photographs blue is the darkest channel and red the brightest.
+    // The channel order follows from the means: in photographs, blue is the darkest channel and red
+    // the brightest.
     let [blue, _, red] = theirs[0];
     let is_theirs = if blue == red { is_blue_first } else { blue < red };
     let far = |(a, b): (&f32, &f32)| (a - b).abs() > PIXEL_TOLERANCE;
@@ -179,7 +186,7 @@ fn pixels(file: &WeightsFile, config: &Config) -> Option<String> {
     let whose = if file.pixels.is_some() { "the file" } else { file.dialect().name() };
     (are_others || is_theirs != is_blue_first).then(|| {
         format!(
-            "pixels in {}, where {whose}'s are in {} (input)",
+            "pixels in {}, but {whose}'s are in {} (input)",
             described(ours, is_blue_first),
             described(theirs, is_theirs)
         )
@@ -198,7 +205,8 @@ mod tests {
         Config::load(preset, &set).unwrap()
     }
 
-    /// Presets of a project have no differences; those of others are listed.
+    /// A preset has no differences to the project that it reproduces, but has some to other
+    /// projects.
     #[test]
     fn differences_list_features_a_project_lacks() {
         let [torchvision, detectron2] = PROJECTS;
@@ -216,7 +224,7 @@ mod tests {
                 torchvision,
                 &["rounded half up", "not rounded (model.anchors", "level_eps"],
             ),
-            // How a mask is rasterized is not part of torchvision's model.
+            // The rasterization of masks is not part of torchvision's model.
             ("finetune_r18", &[], torchvision, &[]),
             (
                 "mlperf_r50",

@@ -1,4 +1,4 @@
-//! A model as the bytes of a file, under torchvision or detectron2 names.
+//! Serializes a model's weights with torchvision's or detectron2's names.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use super::layout::to_torchvision;
 use crate::error::EngineError;
 use crate::model::{AVERAGE, Param};
 
-/// Names and COCO ids of a model's classes, and the names of its keypoints.
+/// Names and COCO ids of a model's classes, and names of its keypoints.
 pub type Classes<'a> = (&'a [(String, u64)], &'a [String]);
 
 /// The format of an exported file.
@@ -25,7 +25,7 @@ pub enum ExportForm {
 }
 
 impl ExportForm {
-    /// The format for the extension of a name.
+    /// The format for a file extension.
     ///
     /// # Errors
     /// [`EngineError::Usage`] for any other extension.
@@ -41,7 +41,7 @@ impl ExportForm {
     }
 }
 
-/// The parameters as the bytes of a file, with the model's classes if they are known, and its
+/// The bytes of a weights file with the parameters and, if known, the model's classes and
 /// keypoints.
 ///
 /// # Errors
@@ -56,9 +56,9 @@ pub fn export_weights(
     write_weights(params, &|name| state.get(name), classes, form, dialect)
 }
 
-/// Changes the variances of norms that add `eps` to them so that norms that add other projects'
-/// `EPS` have the same scales and shifts. Where a variance would become negative it is 0, and its
-/// weight is scaled instead.
+/// Converts the variances of norms that add `eps` for norms that add other projects' `EPS`, so that
+/// the folded scales and shifts stay the same. A variance that would become negative is set to 0,
+/// and the weight is scaled instead.
 pub fn fold_eps(params: &[Param], state: &mut StateSet, eps: f64) {
     for norm in params.iter().filter_map(|param| param.name.strip_suffix(".running_var")) {
         let [weight, variance] = ["weight", "running_var"].map(|what| format!("{norm}.{what}"));
@@ -88,7 +88,7 @@ fn write_weights<'a>(
         })
         .collect();
     let tensors = match dialect {
-        // The checkpoint's names, not the older ones.
+        // Current torchvision names, which are ours.
         Dialect::Torchvision => ours,
         other => other.export(ours),
     };
@@ -100,8 +100,8 @@ fn write_weights<'a>(
     bytes.map_err(|reason| EngineError::Weights { path: "(in memory)".into(), reason })
 }
 
-/// The parameters as the bytes of a checkpoint's safetensors file under torchvision's names. With
-/// `averages`, averages replace the parameters that have one.
+/// The bytes of a checkpoint's safetensors file, with torchvision's names. With `averages`,
+/// parameters are replaced by their moving averages.
 ///
 /// # Errors
 /// As for [`export_weights`].

@@ -1,9 +1,9 @@
-//! The part of a model that a file must fill.
+//! The parts of a model that a weights file must contain.
 
 use super::names::BODY;
 use crate::model::{Param, depends_on_classes};
 
-/// The part of a model that a file must fill.
+/// The part of a model that a weights file must contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     /// Only the backbone: from a classifier, or from a complete detector.

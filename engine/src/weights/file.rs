@@ -1,4 +1,4 @@
-//! A weights file of any format and names: its tensors under current torchvision names.
+//! Reads a weights file of any supported format and project; tensors get current torchvision names.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,34 +15,34 @@ use crate::error::EngineError;
 use crate::model::{class_rows, is_of_detector};
 use crate::remote;
 
-/// The tensors of a file, under current names.
+/// The tensors of a file, with current torchvision names.
 #[derive(Debug)]
 pub struct WeightsFile {
     path: PathBuf,
-    /// The format of the file.
+    /// Format of the file.
     pub(super) container: Container,
     dialect: Dialect,
-    /// Shapes and values as in the file, under our names.
+    /// Shapes and values as in the file, by our names.
     pub(super) tensors: BTreeMap<String, Values>,
-    /// detectron2's mean and standard deviation of the pixels, 0..255, in its channel order, if the
-    /// file has them.
+    /// Mean and standard deviation of pixels, in 0..255 and in the file's channel order, if the
+    /// file has them (detectron2).
     pub(super) pixels: Option<[[f32; 3]; 2]>,
     categories: Option<Vec<(String, u64)>>,
     keypoints: Vec<String>,
-    /// Notes about it for the user, one line each.
+    /// Notes about the file for the user, one line each.
     pub(super) notes: Vec<String>,
 }
 
 impl WeightsFile {
     /// Reads and checks a file: safetensors, `.pth` in either format, `.pkl` or `.npz`, with the
-    /// names of any [`Dialect`]. Nothing in it is executed. Counters of batch norms are skipped:
-    /// nothing uses them.
+    /// names of any [`Dialect`]. Nothing in it is executed. Step counters of batch norms are
+    /// skipped.
     ///
     /// # Errors
     /// [`EngineError::Weights`] if the file cannot be read, is damaged or of unknown format, does
-    /// not match the checksum in its name, refers to more than tensors, contains a tensor twice
-    /// (also under its old and new name), or has values that are not finite or not exact in f32, or
-    /// variances below 0.
+    /// not match the checksum in its name, contains anything but tensors, contains a tensor twice
+    /// (also under an old and a new name), or has values that are not finite or not exact in f32,
+    /// or negative variances.
     pub fn open(path: &Path) -> Result<Self, EngineError> {
         let path = &remote::local(path)?;
         let fault = |reason: String| EngineError::Weights { path: path.to_path_buf(), reason };
@@ -67,29 +67,29 @@ impl WeightsFile {
         &self.path
     }
 
-    /// The project whose names it has.
+    /// The project whose tensor names the file uses.
     pub fn dialect(&self) -> Dialect {
         self.dialect
     }
 
-    /// Names and COCO ids of the model's classes, from class 1, if stored in the file.
+    /// Names and COCO ids of the model's classes, from class 1, if the file contains them.
     pub fn categories(&self) -> Option<&[(String, u64)]> {
         self.categories.as_deref()
     }
 
-    /// Names of the model's keypoints, in order; empty if not stored in the file.
+    /// Names of the model's keypoints, in order; empty if the file does not contain them.
     pub fn keypoints(&self) -> &[String] {
         &self.keypoints
     }
 
-    /// Foreground classes of the classifier, if the file has one.
+    /// Number of foreground classes of the detector's classifier, if the file has one.
     pub fn num_classes(&self) -> Option<usize> {
         let rows = |bias: &str| self.tensors.get(bias)?.0.first().copied();
         class_rows(rows).map(|(_, classes)| classes)
     }
 
-    /// True if it has a backbone and none of a detector's other parts: the weights of a classifier,
-    /// or Detectron's.
+    /// True if the file contains a backbone and no other part of a detector, such as the weights of
+    /// an ImageNet classifier.
     pub fn is_backbone(&self) -> bool {
         let has_body = |name: &String| {
             let bare = name.strip_prefix(BODY).unwrap_or(name);
@@ -98,13 +98,13 @@ impl WeightsFile {
         self.tensors.keys().any(has_body) && !self.tensors.keys().any(|name| is_of_detector(name))
     }
 
-    /// True if its norms have statistics.
+    /// True if the file's norms have statistics (mean and variance).
     pub(super) fn has_statistics(&self) -> bool {
         dialect::has_statistics(self.tensors.keys())
     }
 
-    /// Shapes and values by name; tensors under Caffe2's names get the statistics that their norms
-    /// lack, for a model whose norms add `norm_eps` to the variance.
+    /// Shapes and values by name, for a model whose norms add `norm_eps` to the variance. In
+    /// Detectron's files, the statistics of norms are adapted to that, or added.
     pub fn tensors(&self, norm_eps: f64) -> BTreeMap<String, Values> {
         let mut tensors = self.tensors.clone();
         if self.dialect == Dialect::Detectron {
@@ -114,10 +114,10 @@ impl WeightsFile {
     }
 }
 
-/// Classes, and the names of keypoints.
+/// Classes and keypoint names in a file.
 type Stated = (Vec<(String, u64)>, Vec<String>);
 
-/// A class in the metadata.
+/// A class in the file's metadata.
 #[derive(Debug, Deserialize)]
 struct Category {
     id: u64,
@@ -126,8 +126,8 @@ struct Category {
     keypoints: Vec<String>,
 }
 
-/// Classes as the JSON that is stored in files; the first has the keypoints of all, if there are
-/// any.
+/// The JSON text that stores classes in files. The first class has the keypoint names, which apply
+/// to all.
 pub(super) fn stated(categories: &[(String, u64)], keypoints: &[String]) -> String {
     let class = |(name, id): &(String, u64)| {
         let name = Some(name).filter(|name| *name != NO_CATEGORY);
@@ -140,13 +140,14 @@ pub(super) fn stated(categories: &[(String, u64)], keypoints: &[String]) -> Stri
     serde_json::Value::from(classes).to_string()
 }
 
-/// The classes stored in a file, and its keypoints.
+/// Parses the classes and keypoint names in a file.
 fn categories(text: &str) -> Result<Stated, String> {
-    let mut list: Vec<Category> = serde_json::from_str(text)
-        .map_err(|e| format!("its metadata `{CATEGORIES}` is not a list of ids and names: {e}"))?;
+    let mut list: Vec<Category> = serde_json::from_str(text).map_err(|e| {
+        format!("its metadata `{CATEGORIES}` is not a list of class ids and names: {e}")
+    })?;
     let keypoints = list.first_mut().map(|first| std::mem::take(&mut first.keypoints));
-    // torchvision uses this name for every class without a category, and categories have distinct
-    // names.
+    // If several classes have this name, it is torchvision's for classes without a category, since
+    // names of categories are distinct.
     let is_not_available = |name: &String| name == NOT_AVAILABLE;
     let several = list.iter().filter_map(|c| c.name.as_ref()).filter(|n| is_not_available(n));
     let several = several.count() > 1;
@@ -167,7 +168,9 @@ fn check(name: &str, values: &[f32]) -> Result<(), String> {
     match values.iter().position(|value| is_variance && *value < 0.0) {
         Some(at) => {
             let value = values[at];
-            Err(format!("element {at} of tensor `{name}` is {value}, and no variance is negative"))
+            Err(format!(
+                "element {at} of tensor `{name}` is {value}, but a variance cannot be negative"
+            ))
         }
         None => Ok(()),
     }

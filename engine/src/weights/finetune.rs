@@ -1,5 +1,5 @@
-//! Predictors for different classes: rows that a file has for a class with the same name are
-//! copied, the others are reinitialised.
+//! Fine-tuning for different classes. The predictors' rows of classes whose name is also in the
+//! file are copied; all others are reinitialised.
 
 use dali::plain;
 use graph::StateSet;
@@ -9,9 +9,9 @@ use super::layout::{from_torchvision, to_torchvision};
 use crate::classes::NO_CATEGORY;
 use crate::model::{Param, class_rows, depends_on_classes};
 
-/// Reorders the channels of the keypoint predictor, which was loaded with the file's keypoints
-/// `theirs`, to `ours`, the model's; keypoints that the file lacks get their initial values for
-/// `seed`. Returns a note if any channel changes.
+/// Reorders the channels of a loaded keypoint predictor from `theirs`, the keypoints in the file,
+/// to `ours`, the keypoints of the model. Keypoints that are missing in the file get their initial
+/// values for `seed`. Returns a note if any channel changes.
 pub(crate) fn map_keypoints(
     theirs: &[String],
     ours: &[String],
@@ -39,20 +39,20 @@ pub(crate) fn map_keypoints(
     Some(plain(&match from.contains(&None) {
         false => format!("note: the file's keypoints are {theirs}: matched by name to {names}"),
         true => format!(
-            "warning: the file's keypoints are {theirs}, the data's {names}: those that the file \
-             lacks start from initial values"
+            "warning: the file's keypoints are {theirs}, but the data's are {names}: keypoints \
+             that the file lacks start from initial values"
         ),
     }))
 }
 
-/// The classes that were copied from the file.
+/// The result of copying predictor rows by class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MappedClasses {
-    /// Names of classes with the number of the file's class, from 1.
+    /// Names of copied classes, each with its class number in the file, from 1.
     pub taken: Vec<(String, usize)>,
-    /// Names of classes whose rows are reinitialised.
+    /// Names of reinitialised classes.
     pub anew: Vec<String>,
-    /// The parameters whose rows were taken.
+    /// Names of the parameters that were changed.
     pub params: Vec<String>,
 }
 
@@ -78,9 +78,9 @@ impl MappedClasses {
     }
 }
 
-/// Fills the predictors' rows of `ours`, the classes of the model, from the rows of `theirs`, the
-/// classes of the file, where the names are equal ignoring case, including the background. Rows of
-/// other classes keep their values. Predictors with another row length are skipped.
+/// Copies the predictors' rows of classes from a file to the model. Classes are matched by name,
+/// ignoring case: `theirs` are the file's, `ours` the model's. The background is copied too. Rows
+/// of other classes keep their values. Predictors with a different row length are skipped.
 pub fn map_classes(
     file: &WeightsFile,
     theirs: &[(String, u64)],
@@ -114,7 +114,7 @@ pub fn map_classes(
             continue;
         };
         let (model, mut filled) = to_torchvision(param, tensor.as_f32());
-        // The leading dimension has the same number of rows for each class.
+        // The first dimension has the same number of rows for each class.
         let (Some((&their_rows, rest)), Some((&our_rows, own))) =
             (stored.split_first(), model.split_first())
         else {

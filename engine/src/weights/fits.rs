@@ -1,4 +1,4 @@
-//! Errors about a weights file that does not match the config, with the presets that match.
+//! Checks that a weights file matches the config. The error messages suggest presets that match.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,9 +18,9 @@ use super::report::{LoadReport, Tolerance, few};
 use crate::error::EngineError;
 use crate::model::{ModelSpec, detection_program};
 
-/// Names of the presets that the tensors of a model with `classes` match and whose config agrees
-/// with them; first those that leave the fewest tensors unused, and among these the most similar to
-/// `config`.
+/// Names of the presets whose models these tensors fit (with `classes` classes) and for which
+/// `agrees` returns true. Presets that leave the fewest tensors unused come first, and among these
+/// the most similar to `config`.
 pub(super) fn fitting(
     tensors: &BTreeMap<String, Values>,
     classes: usize,
@@ -43,9 +43,9 @@ pub(super) fn fitting(
     found.into_iter().map(|(.., name)| name).collect()
 }
 
-/// Checks that the part of the config's model that `file` fills computes the same as in detectron2,
-/// maskrcnn-benchmark or Tensorpack, unless `model.names_only` accepts differences. Files with
-/// other names pass.
+/// For a file with names from detectron2, maskrcnn-benchmark or Tensorpack: checks that the
+/// config's model computes the same as that project's, unless `model.names_only` is set. Other
+/// files pass.
 ///
 /// # Errors
 /// [`EngineError::Usage`] with each difference.
@@ -67,9 +67,9 @@ pub fn check_agreement(
         Some((preset, set)) => format!("{preset} with {}", set.join(" and ")),
     };
     Err(EngineError::Usage(format!(
-        "{} has {project}'s names, and by its defaults {project}'s models do not have what this \
-         config has: {}; extend {mend}, or set the config as the weights were trained, and take \
-         them for what still differs with --names-only (model.names_only=true)",
+        "{} has {project}'s names, but this config has properties that {project}'s default model \
+         lacks: {}; extend {mend}, or set the config as the weights were trained; --names-only \
+         (model.names_only=true) accepts the remaining differences",
         file.path().display(),
         found.join("; "),
         project = file.dialect().name(),
@@ -77,15 +77,15 @@ pub fn check_agreement(
 }
 
 impl WeightsFile {
-    /// Names of the presets that it matches, the most similar to `config` first.
+    /// Names of the presets that the file fits, best first.
     fn presets(&self, extent: Extent, config: &Config) -> Vec<String> {
         let tensors = self.tensors(config.model.backbone.norm_eps);
         let agrees = |preset: &Config| disagreements(self, extent, preset).is_empty();
         fitting(&tensors, self.num_classes().unwrap_or(1), extent, config, agrees)
     }
 
-    /// Checks a report of loading this file like [`LoadReport::check`]; the error also lists the
-    /// presets that match the file.
+    /// Like [`LoadReport::check`], for a report about loading this file. The error also lists
+    /// presets that the file fits.
     ///
     /// # Errors
     /// [`EngineError::Weights`] with the first gaps by name, and the advice `mend`.

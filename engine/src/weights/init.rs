@@ -1,10 +1,10 @@
-//! Initial values: a pure function of (seed, parameter name, index).
+//! Initial values of parameters: a pure function of seed, parameter name and index.
 
 use kernels::philox::philox4x32;
 
 use crate::model::{Init, Param};
 
-/// Values of `param`, row-major in our layout.
+/// Initial values of `param`, in our layout.
 pub(super) fn values(param: &Param, seed: u64) -> Vec<f32> {
     let len: usize = param.shape.iter().product();
     let stream = fnv1a(&param.name);
@@ -27,12 +27,12 @@ pub(super) fn values(param: &Param, seed: u64) -> Vec<f32> {
     }
 }
 
-/// A float in 0..1 from a random word.
+/// A number in [0, 1) from 32 random bits.
 fn unit(word: u32) -> f32 {
     (word >> 8) as f32 / (1u32 << 24) as f32
 }
 
-/// FNV-1a, 64 bits: gives each parameter its own stream.
+/// FNV-1a, 64 bits: selects a separate random stream for each parameter.
 fn fnv1a(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -2,13 +2,13 @@
 
 use crate::model::{Layout, Param};
 
-/// A parameter held in our layout as `ours`: torchvision's shape and values.
+/// Converts values in our layout to torchvision's shape and layout.
 pub fn to_torchvision(param: &Param, ours: &[f32]) -> (Vec<usize>, Vec<f32>) {
     let (shape, source) = permutation(param);
     (shape, source.iter().map(|&i| ours[i]).collect())
 }
 
-/// A parameter in torchvision's layout as `theirs`: our values.
+/// Converts values in torchvision's layout to ours.
 pub fn from_torchvision(param: &Param, theirs: &[f32]) -> Vec<f32> {
     let (_, source) = permutation(param);
     let mut ours = vec![0.0; theirs.len()];
@@ -29,8 +29,8 @@ pub(crate) fn torchvision_shape(param: &Param) -> Vec<usize> {
     }
 }
 
-/// torchvision's shape, and for each of its elements the index in ours: maps have their channels
-/// last in ours, and after the first dimension in theirs.
+/// torchvision's shape, and for each element in torchvision's order its index in ours. Channels are
+/// the last dimension in ours, and the second in torchvision's.
 fn permutation(param: &Param) -> (Vec<usize>, Vec<usize>) {
     let len: usize = param.shape.iter().product();
     let [rows, places, channels] = match (param.layout, param.shape.as_slice()) {

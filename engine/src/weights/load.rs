@@ -14,10 +14,12 @@ use super::names::{BODY, part};
 use super::report::{LoadReport, Mismatch};
 use crate::model::Param;
 
-/// Loads the parameters that the file must fill; the others keep their values. The caller checks
-/// the gaps with [`LoadReport::check`], and folds the frozen norms with [`super::fold`].
+/// Loads the parameters in `extent` from the file; all others keep their values. The caller must
+/// check for missing parameters with [`LoadReport::check`], and fold frozen norms with
+/// [`super::fold`].
 ///
-/// The report's notes include contradictions between `config` and the file's origin.
+/// The notes of the report include warnings about contradictions between `config` and the file's
+/// origin.
 pub fn load_weights(
     file: &WeightsFile,
     extent: Extent,
@@ -33,10 +35,10 @@ pub fn load_weights(
     report
 }
 
-/// Like [`load_weights`], from tensors (shape and values) under torchvision's names.
+/// Like [`load_weights`], from tensors (shape and values) with torchvision's names.
 ///
-/// If no name begins with `backbone.`, names of the backbone's layers are assumed to be the
-/// backbone's: weights of classifiers are published this way.
+/// If no name begins with `backbone.`, names of backbone layers may lack this prefix, as in
+/// published files of classifiers.
 pub fn weights_from_tensors(
     tensors: &BTreeMap<String, Values>,
     extent: Extent,
@@ -78,7 +80,7 @@ pub fn weights_from_tensors(
     report
 }
 
-/// The backbone layers that a classifier's file has without a prefix; none in a detector's.
+/// Names of backbone layers that may occur without the prefix; empty for the file of a detector.
 fn bare_layers<'a>(tensors: &BTreeMap<String, Values>, params: &'a [Param]) -> BTreeSet<&'a str> {
     if tensors.keys().any(|name| name.starts_with("backbone.")) {
         return BTreeSet::new();

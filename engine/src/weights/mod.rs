@@ -1,8 +1,8 @@
-//! Weights: initial values, the state of a model, and its exchange with other projects.
+//! Weights: initial values, the state of a model, and exchange with other projects.
 //!
-//! `container` reads and writes file formats (`pickle` is used by two of them), `dialect`
-//! translates names and class rows to torchvision's. `conventions` checks what tensors do not show,
-//! and whether that prevents loading them.
+//! `container` reads and writes file formats, two of which use `pickle`. `dialect` translates names
+//! and class rows. `conventions` compares properties of models that are not visible in tensors, and
+//! decides if a file may be loaded.
 
 mod averages;
 mod container;
@@ -45,7 +45,8 @@ use kernels::{DType, TensorDesc};
 
 use crate::model::{Param, ParamKind};
 
-/// State of a program: parameters at their initial values for `seed`, everything else zero.
+/// Initial state of a program: parameters have their initial values for `seed`, everything else is
+/// zero.
 pub fn initial_state(program: &Program, params: &[Param], seed: u64, bn_eps: f64) -> StateSet {
     let mut state = StateSet::new();
     for (_, tensor) in program.states() {

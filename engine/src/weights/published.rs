@@ -1,14 +1,13 @@
-//! Published weights files: the URL of each, and the checksums in their names.
+//! Published weights files with their URLs, and the checksums in file names.
 
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-/// Published files of a folder: the folder's URL, and for each file its contents, in words, and the
-/// rest of its URL.
+/// URL of a folder of published files, and for each file a description and the rest of its URL.
 type Folder = (&'static str, &'static [(&'static str, &'static str)]);
 
-/// Supported files. Nothing here downloads them.
+/// Supported files. onegraph does not download them.
 const PUBLISHED: [Folder; 5] = [
     (
         "https://download.pytorch.org/models/",
@@ -145,22 +144,22 @@ const PUBLISHED: [Folder; 5] = [
     ),
 ];
 
-/// Supported files: the contents of each, in words, and its URL, which ends in its name.
+/// Description and URL of each supported file.
 pub fn published() -> impl Iterator<Item = (&'static str, String)> {
     PUBLISHED.iter().flat_map(|(folder, files)| {
         files.iter().map(move |(what, name)| (*what, format!("{folder}{name}")))
     })
 }
 
-/// Published detectors whose norms add nothing to the variance, by the checksum in their names:
-/// torchvision trained them that way, and sets it when it loads them (`overwrite_eps`).
+/// Checksums in the names of published detectors whose norms use an epsilon of 0. torchvision
+/// trained them that way, and sets it when it loads them (`overwrite_eps`).
 const WITHOUT_EPSILON: [&str; 3] = ["bf2d0c1e", "258fb6c6", "fc266e95"];
 
-/// Digits of the checksum in a name.
+/// Number of checksum digits in a file name.
 const PREFIX_DIGITS: usize = 8;
 
-/// The prefix of a SHA-256 in hexadecimal digits in a file name, by torchvision's rule:
-/// `NAME-0676ba61.pth`. A file with another extension was converted, and has another checksum.
+/// The prefix of the SHA-256 in a file name, in torchvision's form `NAME-0676ba61.pth`. Only for
+/// `.pth`: a converted file has a different checksum.
 fn promised(path: &Path) -> Option<&str> {
     let stem = path.file_name()?.to_str()?.strip_suffix(".pth")?;
     let (_, digits) = stem.rsplit_once('-')?;
@@ -171,7 +170,7 @@ fn promised(path: &Path) -> Option<&str> {
 /// Checks a file against the checksum in its name, if there is one.
 ///
 /// # Errors
-/// A message: both checksums, and the remedy.
+/// A message with both checksums.
 pub(super) fn check(path: &Path, bytes: &[u8]) -> Result<(), String> {
     let Some(promised) = promised(path) else { return Ok(()) };
     let digest = Sha256::digest(bytes);
@@ -181,12 +180,12 @@ pub(super) fn check(path: &Path, bytes: &[u8]) -> Result<(), String> {
     }
     let found = &found[..PREFIX_DIGITS];
     Err(format!(
-        "its SHA-256 begins with {found}, and by its name with {promised}: get it again, or give it \
-         another name if it is another file"
+        "its SHA-256 begins with {found}, but according to its name with {promised}: download it \
+         again, or rename it if it is a different file"
     ))
 }
 
-/// True if a published detector by this name has norms that add nothing to the variance.
+/// True if the file name belongs to a published detector whose norms use an epsilon of 0.
 pub(super) fn is_without_epsilon(path: &Path) -> bool {
     promised(path).is_some_and(|digits| WITHOUT_EPSILON.contains(&digits))
 }
@@ -202,14 +201,14 @@ mod tests {
         // SHA-256 of empty input is e3b0c442..
         assert_eq!(check(Path::new("a/none-e3b0c442.pth"), b""), Ok(()));
         let refusal = check(Path::new("a/none-e3b0c443.pth"), b"").unwrap_err();
-        assert!(refusal.contains("begins with e3b0c442, and by its name with e3b0c443"));
+        assert!(refusal.contains("begins with e3b0c442, but according to its name with e3b0c443"));
         for name in ["model-final.pth", "r50.pth", "r-0676ba6.pth", "r-0676BA61.pth", "R-50.pkl"] {
             assert_eq!(promised(Path::new(name)), None, "{name}");
         }
         assert_eq!(promised(Path::new("r-0676ba61.safetensors")), None, "it was converted");
     }
 
-    /// MLPerf's reference uses Detectron's file; detectron2's is a different one with the same
+    /// MLPerf's reference uses Detectron's file. detectron2 has a different file with the same
     /// name.
     #[test]
     fn script_fetches_mlperf_backbone_from_published_url() {

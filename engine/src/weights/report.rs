@@ -1,4 +1,5 @@
-//! The report of loading weights, by tensor, and the check that it is sufficient.
+//! The report about loading weights, tensor by tensor, and the check that everything required was
+//! loaded.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,7 +8,7 @@ use super::names::part;
 use crate::error::EngineError;
 use crate::model::depends_on_classes;
 
-/// Names listed on the terminal and in errors; the log lists all.
+/// Maximum number of names in messages; the log lists all.
 const LISTED: usize = 3;
 
 /// A tensor's name and shape, in torchvision's layout.
@@ -24,30 +25,30 @@ pub struct Mismatch {
     pub file: Vec<usize>,
 }
 
-/// The outcome for each tensor when weights are loaded.
+/// Result for each tensor when weights are loaded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LoadReport {
     /// Parameters filled from the file.
     pub loaded: Vec<String>,
     /// Parameters that are missing from the file.
     pub missing: Vec<Named>,
-    /// Parameters of another shape in the file.
+    /// Parameters whose shape in the file is different.
     pub mismatched: Vec<Mismatch>,
-    /// Parameters that were not to be loaded.
+    /// Parameters that were not requested.
     pub left: Vec<Named>,
-    /// Unexpected tensors in the file.
+    /// Tensors in the file that are not parameters of the model.
     pub unexpected: Vec<Named>,
-    /// Unexpected tensors of a part that the model has and the file should fill: the file is of a
-    /// different model.
+    /// Unexpected tensors that belong to a requested part of the model, which means that the file
+    /// is for a different model.
     pub misfits: Vec<Named>,
-    /// Further notes for the user.
+    /// Additional notes for the user.
     pub notes: Vec<String>,
 }
 
-/// Gaps that a use of weights tolerates.
+/// The parameters that may be missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tolerance {
-    /// None: evaluation, prediction, the backbone.
+    /// None: for evaluation, prediction, and backbones.
     Nothing,
     /// Parameters whose shape depends on the number of classes.
     Classes,
@@ -60,8 +61,8 @@ impl LoadReport {
         named.chain(self.mismatched.iter().map(|m| (m.name.as_str(), m.model.as_slice())))
     }
 
-    /// The counts in one line; if there are gaps, also a table of them by part of the model, and a
-    /// line for each kind with its first names.
+    /// A summary in one line. If anything is missing or unexpected, also a table by part of the
+    /// model, and the first names for each outcome.
     pub fn describe(&self) -> String {
         let initial: Vec<Named> = self.initial().map(|(n, s)| (n.into(), s.to_vec())).collect();
         let mut text = format!(
@@ -93,7 +94,8 @@ impl LoadReport {
         text
     }
 
-    /// A row for each part of the model or of the file, with the number of its tensors by outcome.
+    /// A table with the number of tensors by outcome, with a row for each part of the model or
+    /// file.
     fn table(&self) -> String {
         const OUTCOMES: [&str; 4] = ["loaded", "initialised", "missing", "unexpected"];
         let mut parts: BTreeMap<&str, [usize; 4]> = BTreeMap::new();
@@ -114,7 +116,7 @@ impl LoadReport {
         row("", OUTCOMES.map(String::from)) + &rows.collect::<String>()
     }
 
-    /// Logs every tensor that was not simply loaded.
+    /// Logs every tensor that was not loaded as expected.
     pub fn log(&self, path: &Path) {
         let (path, loaded) = (path.display(), self.loaded.len());
         tracing::info!(%path, loaded, "loaded weights");
@@ -130,10 +132,11 @@ impl LoadReport {
         }
     }
 
-    /// Checks that the file filled what it should.
+    /// Checks that all required parameters were loaded, and that the file is not for a different
+    /// model.
     ///
     /// # Errors
-    /// [`EngineError::Weights`] with the first gaps by name, ending in `mend`.
+    /// [`EngineError::Weights`] lists the first problems, and ends with the advice `mend`.
     pub fn check(&self, path: &Path, tolerance: Tolerance, mend: &str) -> Result<(), EngineError> {
         self.check_some(path)?;
         let counts = |name: &str, shape: &[usize]| {
@@ -146,8 +149,8 @@ impl LoadReport {
         let mut gaps = Vec::new();
         for (count, what, list) in [
             (missing.len(), "parameters of the model are not in it", names(&missing)),
-            (mismatched.len(), "parameters have another shape in it", mismatched),
-            (self.misfits.len(), "of its tensors have no place in the model", names(&self.misfits)),
+            (mismatched.len(), "parameters have a different shape in it", mismatched),
+            (self.misfits.len(), "of its tensors do not exist in the model", names(&self.misfits)),
         ] {
             if count > 0 {
                 gaps.push(format!("{count} {what}: {}", few(&list)));
@@ -160,10 +163,10 @@ impl LoadReport {
         Err(EngineError::Weights { path: path.to_path_buf(), reason })
     }
 
-    /// Checks that the file filled at least one parameter.
+    /// Checks that at least one parameter was loaded.
     ///
     /// # Errors
-    /// [`EngineError::Weights`] with the first names of the file.
+    /// [`EngineError::Weights`] lists the first names in the file.
     pub fn check_some(&self, path: &Path) -> Result<(), EngineError> {
         if !self.loaded.is_empty() {
             return Ok(());
@@ -171,15 +174,15 @@ impl LoadReport {
         let mismatched = self.mismatched.iter().map(Mismatch::describe);
         let found: Vec<String> = mismatched.chain(names(&self.unexpected)).collect();
         let reason = format!(
-            "none of its tensors has the name and the shape of a parameter of the model: {}; give \
-             the config that the weights were trained with, or rename the tensors (docs/weights.md \
-             lists the names that are read)",
+            "none of its tensors has the name and shape of a parameter of the model: {}; use the \
+             config that the weights were trained with, or rename the tensors (docs/weights.md \
+             lists the supported names)",
             few(&found)
         );
         Err(EngineError::Weights { path: path.to_path_buf(), reason })
     }
 
-    /// Records an unused tensor of the file; `parts` are those to fill.
+    /// Records an unused tensor of the file. `parts` are the requested parts of the model.
     pub(super) fn add_unexpected(&mut self, name: &str, shape: &[usize], parts: &[&str]) {
         let tensor = (name.to_string(), shape.to_vec());
         if parts.contains(&part(name)) {
@@ -199,7 +202,7 @@ fn names(list: &[Named]) -> Vec<String> {
     list.iter().map(|(name, shape)| format!("`{name}` {shape:?}")).collect()
 }
 
-/// The first names, and how many more there are.
+/// The first names, and the number of those left out.
 pub(super) fn few(names: &[String]) -> String {
     let shown = names[..names.len().min(LISTED)].join(", ");
     match names.len().saturating_sub(LISTED) {

@@ -1,4 +1,4 @@
-//! Loading: the tensors that a file fills, allowed gaps, and rejected files.
+//! Loading of weights files: loaded and missing tensors, and rejected files.
 
 mod heads;
 mod projects;
@@ -21,7 +21,7 @@ use crate::model::{BuiltProgram, ModelSpec, depends_on_classes, detection_progra
 use crate::progress::Progress;
 use crate::runtime::Backend;
 
-/// The narrowest ResNet.
+/// Overrides for a very narrow ResNet.
 const NARROW: [&str; 6] = [
     "model.backbone.stem_channels=2",
     "model.backbone.width=2",
@@ -41,13 +41,13 @@ fn model(preset: &str, set: &[&str], classes: usize, seed: u64) -> (BuiltProgram
     (built, state)
 }
 
-/// The tensors that saving a model writes.
+/// The tensors that are written when a model is saved.
 fn saved((built, state): &(BuiltProgram, StateSet)) -> BTreeMap<String, Values> {
     let bytes = save_weights(&built.params, state, (&[], &[]), false).unwrap();
     opened("model.safetensors", &bytes).tensors(1e-5)
 }
 
-/// A file with these bytes.
+/// Writes and opens a file with these bytes.
 fn opened(name: &str, bytes: &[u8]) -> WeightsFile {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(name);
@@ -55,7 +55,7 @@ fn opened(name: &str, bytes: &[u8]) -> WeightsFile {
     WeightsFile::open(&path).unwrap()
 }
 
-/// A file with these tensors.
+/// Writes and opens a file with these tensors.
 fn written(tensors: impl IntoIterator<Item = (String, Values)>) -> WeightsFile {
     opened("w.safetensors", &safetensors_bytes(&Vec::from_iter(tensors), None).unwrap())
 }
@@ -73,8 +73,8 @@ fn refusal(report: &LoadReport, tolerance: Tolerance) -> String {
     checked.map_or_else(|e| e.to_string(), |()| "accepted".into())
 }
 
-/// A class without a category differs from a class whose category has torchvision's name for such
-/// classes; a file with several of these has no category of that name.
+/// A class without a category is distinguished from a category that is named `N/A`, torchvision's
+/// name for such classes. If several classes of a file are named `N/A`, none is a category.
 #[test]
 fn category_name_is_kept_in_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -92,13 +92,13 @@ fn category_name_is_kept_in_file() {
     };
     assert_eq!(read(["cat", NO_CATEGORY, "N/A"]), ["cat", NO_CATEGORY, "N/A"]);
     assert_eq!(read(["N/A", "cat", "N/A"]), [NO_CATEGORY, "cat", NO_CATEGORY]);
-    // A model without keypoints uses none of their names.
+    // The keypoint names are ignored for a model without keypoints.
     let (preset, set) = (Some("torchvision_r50".as_ref()), NARROW.map(String::from));
     let model = TrainedModel::from_weights(&path, preset, &set, &Backend::Cpu, &Progress::quiet());
     assert!(model.unwrap().keypoints.is_empty());
 }
 
-/// A model: its preset, overrides, and classes.
+/// A model: preset, overrides, and number of classes.
 type Made = (&'static str, &'static [&'static str], usize);
 
 const R50: Made = ("torchvision_r50", &[], 3);
@@ -116,14 +116,14 @@ const TWO_HEADS: Made = (
 );
 const ONE_HEAD: Made = ("detectron2_r50_3x", &[SHARED], 3);
 
-/// Tensors that are missing, have another shape, or are unexpected; with different classes only
-/// predictors may differ.
+/// Missing, mismatched and unexpected tensors are errors; with different classes, only predictors
+/// may differ.
 #[test]
 fn file_of_another_model_is_rejected_by_name_and_shape() {
     use Extent::{AllButClasses, Backbone, Model};
     use Tolerance::{Classes, Nothing};
     const SHALLOW: &str = "parameters of the model are not in it: `backbone.body.layer3.6.";
-    const DEEP: &str = "the model: 255 of its tensors have no place in the model";
+    const DEEP: &str = "the model: 255 of its tensors do not exist in the model";
     const WIDE: Made = ("torchvision_r50", &["model.fpn.channels=8"], 3);
     const MORE: Made = ("torchvision_r50", &[], 5);
     let wide = "`backbone.fpn.inner_blocks.3.0.weight` ([4, 64, 1, 1] in the file, [8, 64, 1, 1] \
@@ -169,7 +169,7 @@ fn other_classes_reinitialise_only_predictors() {
     let report = load(&file, Extent::Model, &mut to);
     let initial: Vec<&str> = report.initial().map(|(name, _)| name).collect();
     assert_eq!(initial.len(), 6, "weights and biases of logits, boxes and masks: {initial:?}");
-    // The gaps are counted by part of the model.
+    // The table counts tensors by part of the model.
     let text = report.describe();
     assert!(text.contains(" 6 mismatched") && text.contains("\n  mismatched: `"), "{text}");
     let row = |part: &str| -> Vec<String> {
@@ -180,7 +180,7 @@ fn other_classes_reinitialise_only_predictors() {
     assert_eq!(row("backbone.body"), ["265", "0", "0", "0"]);
     assert_eq!(row("roi_heads.box_predictor"), ["0", "4", "0", "0"]);
     assert_eq!(row("roi_heads.mask_predictor"), ["2", "2", "0", "0"]);
-    // The same number of classes, but different ones.
+    // As many classes, but different ones.
     let mut to = model("torchvision_r50", &[], 3, 2);
     let fresh = to.1.clone();
     let report = load(&file, Extent::AllButClasses, &mut to);
@@ -213,7 +213,7 @@ fn classifier_or_detector_file_fills_only_the_backbone() {
     }
 }
 
-/// 49 positions: ours [K, R, S, C], theirs [K, C, R, S].
+/// Layouts [K, R, S, C] (ours) and [K, C, R, S] (torchvision's), with 49 positions.
 #[test]
 fn conv_weights_are_transposed_to_channels_first() {
     let (name, from) = ("backbone.body.conv1.weight", model("torchvision_r50", &[], 3, 1));
@@ -239,7 +239,7 @@ fn only_predictors_depend_on_class_count() {
     }
 }
 
-/// Hostile bytes are covered by the container tests.
+/// The container tests cover malformed files.
 #[test]
 fn non_finite_weights_are_rejected_and_others_loaded() {
     let folder = tempfile::tempdir().unwrap();
@@ -251,8 +251,8 @@ fn non_finite_weights_are_rejected_and_others_loaded() {
     };
     for (name, tensor, values, told) in [
         ("a.safetensors", "a", [1.0, f32::NAN], "element 1 of tensor `a` is NaN"),
-        ("a.safetensors", "v.running_var", [1.0, -0.5], "1 of tensor `v.running_var` is -0.5, and"),
-        ("r50-0676ba61.pth", "a", [0.0; 2], "by its name with 0676ba61: get it again"),
+        ("a.safetensors", "v.running_var", [1.0, -0.5], "1 of tensor `v.running_var` is -0.5, but"),
+        ("r50-0676ba61.pth", "a", [0.0; 2], "according to its name with 0676ba61: download"),
         ("a.safetensors", "v.running_mean", [1.0, -0.5], "taken"),
     ] {
         let said = checked(name, tensor, values);
@@ -277,7 +277,7 @@ fn class_rows_are_copied_by_name_and_others_kept() {
     let mapped = map_classes(&file, &theirs, &ours, &built.params, &mut state);
     assert_eq!(mapped.taken, [("Dog".to_string(), 3), ("cat".to_string(), 1)]);
     assert_eq!((mapped.anew, mapped.params.len()), (vec!["bird".to_string()], 6));
-    // The background, then ours; the index of each in the file.
+    // For the background and each of our classes, the index in the file.
     let sources = [Some(0), None, Some(3), None, Some(1)];
     for name in &mapped.params {
         let param = built.params.iter().find(|p| p.name == *name).unwrap();

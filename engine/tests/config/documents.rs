@@ -1,4 +1,4 @@
-//! `docs/config.md` matches the schema, and a printed config reads back.
+//! Tests that `docs/config.md` matches the schema, and that a printed config can be loaded again.
 
 #![allow(clippy::unwrap_used)]
 
@@ -34,7 +34,7 @@ fn every_key_has_documentation_and_a_valid_default() {
                 let other = if name == "lr_factor" { "weight_decay" } else { "lr_factor" };
                 format!("solver.groups=[{{{other} = 1, {name} = {}}}]", key.default)
             }
-            // A set without files is omitted.
+            // Skipped: a data set without files would be invalid.
             None if key.in_list => continue,
             None => format!("{}={}", key.name, key.default),
         };
@@ -64,7 +64,7 @@ fn printed_config_has_every_key_and_round_trips() {
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
         for key in schema().keys() {
             let (table, last) = key.name.rsplit_once('.').unwrap();
-            // The keys of a table in a list are on one line.
+            // Keys of a table in a list are printed on one line, so they are not checked.
             let is_absent = table == "data.synthetic" && config.data.synthetic.is_none();
             if is_absent || key.in_list {
                 continue;

@@ -1,4 +1,4 @@
-//! Every numeric key of the schema, by its name from the schema, set to invalid values.
+//! Sets every numeric key of the schema to invalid values.
 
 #![allow(clippy::unwrap_used)]
 
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use configs::preset_names;
 use engine::config::{Config, Key, schema};
 
-/// Values that are invalid for all or most keys: as TOML.
+/// Values, as TOML, that are invalid for all or most keys.
 const NONSENSE: [&str; 13] = [
     "0",
     "-1",
@@ -23,14 +23,14 @@ const NONSENSE: [&str; 13] = [
     "inf",
     "-inf",
 ];
-/// The time limit of one load, which takes milliseconds.
+/// Time limit for loading a config, which normally takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 fn is_numeric(key: &&Key) -> bool {
     [" number", " integer"].iter().any(|word| key.kind.contains(word))
 }
 
-/// The value, repeated to the length of the key's list.
+/// An override that sets the key; for a list, the value is repeated to the required length.
 fn set(key: &Key, value: &str) -> String {
     let value = match key.default.strip_prefix('[') {
         Some(list) => format!("[{}]", vec![value; list.matches(',').count() + 1].join(", ")),
@@ -94,11 +94,11 @@ fn key_limits_are_printed() {
     let load = |text: &str| Config::load("micro", &[text.to_string()]).unwrap_err().to_string();
     assert_eq!(
         load("train.batch_size=4294967296"),
-        "--set: `train.batch_size` is 4294967296; it must lie between 1 and 4096"
+        "--set: `train.batch_size` is 4294967296; it must be between 1 and 4096"
     );
     assert_eq!(
         load("train.steps=9223372036854775807"),
-        "--set: `train.steps` is 9223372036854775807; it must lie between 0 and 1000000000"
+        "--set: `train.steps` is 9223372036854775807; it must be between 0 and 1000000000"
     );
     let mut config = Config::default();
     config.input.pixel_scale = f32::NAN;

@@ -1,4 +1,4 @@
-//! Files that extend files, and overrides.
+//! Files that extend other files, and overrides.
 
 #![allow(clippy::unwrap_used)]
 
@@ -81,7 +81,8 @@ fn circular_or_missing_extends_prints_one_line_error() {
     assert!(text.contains("quickstart"), "{text}");
 }
 
-/// Each is rejected for training, except the last, which detection reads.
+/// Each override is rejected for training, and except for the last accepted for detection, which
+/// does not read these keys.
 #[test]
 fn detection_ignores_invalid_training_keys() {
     for (preset, set) in [
@@ -130,7 +131,7 @@ fn override_is_toml_value_or_plain_string() {
     assert_eq!(config.train.name.as_deref(), Some("first try=2"));
     assert_eq!(config.train.run_dir, "quoted");
     assert!(config.solver.nesterov);
-    // The rest of the table is unchanged.
+    // The other keys of the table are unchanged.
     let synthetic = config.data.synthetic.unwrap();
     assert_eq!((synthetic.image_size, synthetic.train_images), (64, 3000));
 }
@@ -147,7 +148,7 @@ fn none_clears_optional_value() {
     assert_eq!(config.data.synthetic, None);
     assert_eq!(config.data.train_store.as_deref(), Some("s"));
     assert_eq!(config.train.name, None);
-    // It is an ordinary value where it is valid.
+    // Where `none` is a valid word, it is an ordinary value.
     let mut with_extra = sets(&["model.fpn.extra_level=none"]);
     assert_eq!(Config::load("tiny", &with_extra).unwrap().num_levels(), 3);
     with_extra.push("model.fpn.channels=none".into());
@@ -165,7 +166,7 @@ fn saved_config_keeps_set_values() {
     ]);
     assert_eq!(config.train.name.as_deref(), Some("a \"b\" = [c]"));
     let text = config.to_toml().unwrap();
-    // Written as the user would write it, not as the nearest f64 to an f32.
+    // An f32 is written with the shortest decimal that restores it, not as its exact f64 value.
     assert!(text.contains("pixel_scale = 0.1\n"), "{text}");
     assert_eq!(Config::from_toml("saved", &text).unwrap(), config);
 }

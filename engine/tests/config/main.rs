@@ -1,4 +1,4 @@
-//! The config as users write it: files, overrides, mistakes, presets and its documentation.
+//! Tests of the config: files, overrides, mistakes, limits, presets and documentation.
 
 mod documents;
 mod limits;

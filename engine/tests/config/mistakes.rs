@@ -1,20 +1,20 @@
-//! A user's mistake is reported in a one-line message with the file, the key and the fix.
+//! Mistakes in a config are reported in one line, with the file, the key and the fix.
 
 #![allow(clippy::unwrap_used)]
 
 use engine::config::Config;
 
-/// The message for a file of this text.
+/// The error message for a file with this text.
 fn fault(text: &str) -> String {
     Config::from_toml("my.toml", text).unwrap_err().to_string()
 }
 
-/// The message for a preset with one override.
+/// The error message for a preset with one override.
 fn set_fault(preset: &str, text: &str) -> String {
     Config::load(preset, &[text.to_string()]).unwrap_err().to_string()
 }
 
-/// A file, and the message about it.
+/// Contents of a file, and its error message.
 const MISTAKES: &[(&str, &str)] = &[
     // Typos.
     (
@@ -25,7 +25,7 @@ const MISTAKES: &[(&str, &str)] = &[
         "[data.synthetic]\nimage_sise = 64",
         "unknown key `data.synthetic.image_sise`; did you mean `data.synthetic.image_size`?",
     ),
-    // Keys of other tables, and of other projects.
+    // Keys that belong to a different table, and keys of other projects.
     (
         "[train]\nlearning_rate = 0.1",
         "unknown key `train.learning_rate`; did you mean `solver.learning_rate`?",
@@ -54,7 +54,7 @@ const MISTAKES: &[(&str, &str)] = &[
         "unknown key `zzzzz`; the keys of a config are model, input, data, solver, \
          loss_weights, train, eval, ranks, fusion",
     ),
-    // Lists of tables.
+    // Mistakes in lists of tables.
     (
         "[solver.groups]\nmatch = \"*\"",
         "`solver.groups` must be a list of tables of match, lr_factor, weight_decay, got a \
@@ -65,7 +65,7 @@ const MISTAKES: &[(&str, &str)] = &[
         "`data.train[0]` must be a table of store, images, annotations, got the string \
          \"a.store\"",
     ),
-    // Values of other types.
+    // Values of the wrong type.
     (
         "[train]\nsteps = \"ten\"",
         "`train.steps` must be an integer, 0 to 1000000000, \
@@ -169,12 +169,12 @@ fn malformed_override_error_shows_syntax() {
             format!("--set {text}: must be KEY=VALUE, such as train.steps=100")
         );
     }
-    // A line break cannot inject a second key.
+    // A line break must not inject a second key.
     let text = set_fault("tiny", "train.steps=5\nb=6");
     assert!(text.contains("`train.steps` must be an integer"), "{text}");
 }
 
-/// Preset, override, reported key, part of the message.
+/// Preset, override, key in the message, and a part of the message.
 const BAD_VALUES: &[(&str, &str, &str, &str)] = &[
     ("tiny", "model.anchors.sizes=[8, 16]", "model.anchors.sizes", "3 FPN levels"),
     ("tiny", "model.anchors.sizes=[8, 16, 0]", "model.anchors.sizes", "greater than 0"),

@@ -1,4 +1,4 @@
-//! Every preset is embedded, parses, validates, survives a round trip and has the expected values.
+//! Tests that every preset is embedded, valid, survives a round trip, and has the expected values.
 
 #![allow(clippy::unwrap_used)]
 
@@ -70,7 +70,7 @@ fn preset_file_equals_embedded_preset() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs");
         let file = folder.join(format!("{name}.toml"));
         assert_eq!(Config::load(file, &[]).unwrap(), load(name));
-        // From a folder without presets, the path in the README still works.
+        // The path in the README works even if the folder does not exist.
         assert_eq!(load(&format!("no-such-folder/{name}.toml")), load(name));
     }
 }
@@ -86,7 +86,7 @@ fn defaults_are_valid_with_torchvision_shapes() {
     assert_eq!(config.input.pixel_scale, 1.0 / 255.0);
 }
 
-/// Pyramid and heads of torchvision's v2 and detectron2's new baselines.
+/// Overrides for pyramid and heads of torchvision's v2 models and detectron2's new baselines.
 const NEW_HEADS: [&str; 6] = [
     "model.box_head.channels = [256, 256, 256, 256]",
     "model.box_head.hidden = [1024]",
@@ -127,7 +127,7 @@ fn presets_differ_from_base_only_in_listed_keys() {
             ],
         ),
         ("detectron2_r50_3x", "detectron2_faster_r50_3x", &[BOXES]),
-        // Its training settings are different.
+        // For this preset, `[input.augment]`, `[solver]` and `[train]` are not compared.
         ("detectron2_r50_1x", "detectron2_r50_lsj", &NEW_HEADS),
     ] {
         let found = load(base).differences(&load(preset)).unwrap();
@@ -158,11 +158,11 @@ fn presets_differ_from_base_only_in_listed_keys() {
     let (small, large) = (load("finetune_r18"), load("finetune"));
     assert_eq!((&small.solver, &small.train), (&large.solver, &large.train));
     assert_eq!(small.model.backbone.blocks, load("torchvision_r18").model.backbone.blocks);
-    // The published ResNet-18 has ordinary norms, the published detector does not.
+    // The published ResNet-18 has an epsilon of 1e-5, the published detector one of 0.
     assert_eq!((small.model.backbone.norm_eps, large.model.backbone.norm_eps), (1e-5, 0.0));
 }
 
-/// Values of detectron2's `Base-RCNN-FPN.yaml`, of its defaults, and of its code.
+/// Expected values are from detectron2's `Base-RCNN-FPN.yaml`, its defaults, and its code.
 #[test]
 fn detectron2_preset_sets_each_of_its_rules() {
     let config = load("detectron2_r50_1x");
@@ -208,7 +208,7 @@ fn mlperf_preset_sets_each_reference_rule() {
     assert_eq!(model.backbone.norm_eps, 0.0);
     assert_eq!(model.anchors.stride_rule, StrideRule::Nominal);
     assert_eq!(model.rpn.post_nms_scope, PostNmsScope::Batch);
-    // 1,000 candidates per image, shared by the 12 images of a group.
+    // 1,000 candidates per image, selected jointly for the 12 images of a group.
     assert_eq!(model.rpn.post_nms_top_n_train, 1000 * config.train.images_per_group);
     assert_eq!((model.rpn.min_size, model.rpn.beta), (0.0, 1.0 / 9.0));
     assert_eq!(model.box_head.beta, 1.0);
@@ -224,13 +224,13 @@ fn mlperf_preset_sets_each_reference_rule() {
     assert_eq!((solver.bias_lr_factor, solver.bias_weight_decay), (2.0, Some(0.0)));
     assert_eq!((solver.milestones.as_slice(), solver.warmup_steps), (&[12_000, 16_000][..], 625));
     assert_eq!((solver.warmup_rule, solver.first_schedule_step), (WarmupRule::SharedDelta, 1));
-    // The reference's warm-up factor: the increase of the rate per step.
+    // In the reference, the warm-up factor is the increase of the learning rate per step.
     let growth = solver.learning_rate * (1.0 - solver.warmup_factor) / solver.warmup_steps as f64;
     assert!((growth - 1.92e-4).abs() < 1e-12);
     assert_eq!((config.train.target_box, config.train.target_mask), (Some(0.377), Some(0.339)));
 }
 
-/// Each preset has the values that the rules prescribe for its batch and groups.
+/// Each preset has the values that MLPerf's rules prescribe for its batch size and group size.
 #[test]
 fn mlperf_presets_follow_rules() {
     let names: Vec<&str> = configs::preset_names().filter(|n| n.starts_with("mlperf_")).collect();
@@ -243,13 +243,13 @@ fn mlperf_presets_follow_rules() {
         assert_eq!(solver.milestones, recipe.decay_steps, "{name}");
         assert_eq!(solver.warmup_steps, recipe.warmup_steps, "{name}");
         let start = 1.0 - recipe.warmup_steps as f64 * recipe.warmup_factor / solver.learning_rate;
-        // 2300 steps of 1.0435e-4 are a little more than 0.24.
+        // 2300 times 1.0435e-4 is slightly more than 0.24.
         assert!((solver.warmup_factor - start).abs() < 3e-5, "{name}: {start}");
         assert_eq!(rpn.post_nms_top_n_train, recipe.candidates, "{name}");
         assert_eq!(rpn.post_nms_scope == PostNmsScope::Image, recipe.per_image, "{name}");
         assert_eq!(train.steps % recipe.steps_per_epoch(), 0, "{name}: whole epochs");
         assert!((13..=20).contains(&(train.steps / recipe.steps_per_epoch())), "{name}");
-        // Nothing else differs from the reference's rules.
+        // All other values equal those of `mlperf_r50`.
         let mut same = config.clone();
         let base = load("mlperf_r50");
         same.solver = base.solver.clone();

@@ -1,4 +1,5 @@
-//! The arena: one memory mapping, divided into the disjoint slices that a plan gives a launch.
+//! The arena: one memory mapping, from which each launch gets the disjoint slices given by the
+//! plan.
 #![allow(unsafe_code)]
 
 use std::ptr::{NonNull, null_mut};
@@ -11,13 +12,13 @@ use crate::GraphError;
 /// Bytes of a huge page.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Memory for the values of programs that run one at a time on the CPU; clones share it.
+/// Memory for the values of programs that run one at a time on the CPU; clones share the memory.
 #[derive(Debug, Clone, Default)]
 pub struct CpuArena(Arc<Mutex<Arena>>);
 
 impl CpuArena {
-    /// Makes room for a plan of `bytes`. The contents of the arena may be lost; no page is taken
-    /// before it is written.
+    /// Grows the arena to at least `bytes`; its contents may be lost. Pages are allocated on first
+    /// write.
     ///
     /// # Errors
     /// [`GraphError::NoMemory`].
@@ -29,32 +30,33 @@ impl CpuArena {
         Ok(())
     }
 
-    /// Its length.
+    /// Bytes of the arena.
     pub fn bytes(&self) -> usize {
         self.lock().bytes
     }
 
-    /// Overwrites everything with `byte`: tests use it to show that a run reads nothing that it did
-    /// not write. 0xFF makes every f32 NaN.
+    /// Overwrites the entire arena with `byte`: tests use this to show that a run reads only values
+    /// that it has written. 0xFF makes every f32 NaN.
     pub fn poison(&self, byte: u8) {
         self.lock().bytes_mut().fill(byte);
     }
 
-    /// The memory, for one run. A run that panics leaves nothing that another one reads.
+    /// Locks the memory for one run. A lock poisoned by a panic is ignored, since no run reads
+    /// values of an earlier run.
     pub(super) fn lock(&self) -> MutexGuard<'_, Arena> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Memory of all values of a program. Plan offsets are multiples of a cache line, and a mapping
-/// begins with a page, so every value is aligned.
+/// Memory of all values of a program. Plan offsets are multiples of a cache line, and mappings are
+/// page-aligned, so every value is aligned.
 #[derive(Debug)]
 pub(super) struct Arena {
     memory: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: the arena owns its mapping, which belongs to no thread.
+// SAFETY: the arena owns its mapping, which is not tied to a thread.
 unsafe impl Send for Arena {}
 
 /// A slice of the arena: offset and length in bytes.
@@ -65,14 +67,14 @@ pub(super) struct Piece {
 }
 
 impl Default for Arena {
-    /// No memory, aligned as if there were some.
+    /// An empty arena with an aligned dangling pointer.
     fn default() -> Self {
         Self { memory: NonNull::<u64>::dangling().cast(), bytes: 0 }
     }
 }
 
 impl Arena {
-    /// An arena of `bytes`, all zero; the system provides each page when it is written first.
+    /// An arena of `bytes` zero bytes; the system allocates each page on first write.
     fn new(bytes: usize) -> Result<Self, GraphError> {
         if bytes == 0 {
             return Ok(Self::default());
@@ -88,8 +90,8 @@ impl Arena {
         Ok(arena)
     }
 
-    /// GEMMs walk columns of matrices whose rows are a page apart. Without huge page support in the
-    /// system, nothing changes.
+    /// Requests huge pages, because GEMMs walk down columns of matrices whose rows are a page
+    /// apart. No effect on systems without huge page support.
     fn ask_for_huge_pages(&self) {
         #[cfg(target_os = "linux")]
         {
@@ -98,8 +100,8 @@ impl Arena {
             else {
                 return;
             };
-            // SAFETY: the range lies within the mapping, and the advice changes neither its
-            // contents nor who may use it.
+            // SAFETY: the range is inside the mapping, and the advice changes neither its contents
+            // nor its access rights.
             let _ = unsafe {
                 madvise(self.memory.add(skip).as_ptr().cast(), whole, Advice::LinuxHugepage)
             };
@@ -111,16 +113,17 @@ impl Arena {
         unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr(), self.bytes) }
     }
 
-    /// One slice, to read.
+    /// One slice for reading.
     pub(super) fn read(&self, piece: Piece) -> &[u8] {
         // SAFETY: the mapping is that long, initialised by the system, and owned by `self`.
         let bytes = unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.bytes) };
         &bytes[piece.offset..piece.offset + piece.bytes]
     }
 
-    /// Slices to read and slices to write, at once.
+    /// The slices for reading and the slices for writing.
     ///
-    /// Panics unless every written slice is inside the arena and disjoint from all others.
+    /// Panics unless all slices are inside the arena and every written slice is disjoint from all
+    /// other slices.
     pub(super) fn split(
         &mut self,
         read: &[Piece],
@@ -137,10 +140,10 @@ impl Arena {
             }
         }
         let base = bytes.as_mut_ptr();
-        // SAFETY: both slices are inside `bytes` (asserted above), which is borrowed mutably for as
-        // long as the result lives, so nothing else reaches this memory. Every piece handed out as
-        // `&mut` overlaps no other piece of either list (asserted above); pieces handed out as `&`
-        // may overlap one another, which shared references may.
+        // SAFETY: both slices are inside `bytes` (asserted above), which is borrowed mutably as
+        // long as the result exists, so no other reference to this memory exists. A piece returned
+        // as `&mut` overlaps no other piece of either list (asserted above); pieces returned as `&`
+        // may overlap, as shared references may.
         unsafe {
             let shared = |p: &Piece| std::slice::from_raw_parts(base.add(p.offset), p.bytes);
             let unique = |p: &Piece| std::slice::from_raw_parts_mut(base.add(p.offset), p.bytes);
@@ -188,7 +191,7 @@ mod tests {
         assert!(refused.is_err());
     }
 
-    /// It grows to the largest plan and stays there; an empty plan needs none of it.
+    /// The arena grows to the largest plan and never shrinks; an empty plan needs no memory.
     #[test]
     fn arena_size_equals_largest_plan() {
         let arena = CpuArena::default();

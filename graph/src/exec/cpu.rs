@@ -22,7 +22,7 @@ pub struct CpuExecutor {
     schedule: Schedule,
     plan: Plan,
     arena: CpuArena,
-    /// Kept values of the last run: another program may have had the arena since.
+    /// Kept values of the last run, copied because another program may use the arena afterwards.
     kept: BTreeMap<TensorId, HostTensor>,
     inputs: Vec<Option<HostTensor>>,
     states: Vec<Option<usize>>,
@@ -36,19 +36,19 @@ pub struct CpuExecutor {
 #[derive(Debug)]
 struct Binding {
     inputs: Vec<Place>,
-    /// Values that it reads, in the order of the [`Place::Value`]s.
+    /// Values that the launch reads, in the order of the [`Place::Value`]s.
     read: Vec<Piece>,
-    /// Its outputs, then its scratch memory, if any.
+    /// Outputs of the launch, then its scratch memory, if any.
     write: Vec<Piece>,
     has_scratch: bool,
-    /// Indices in the state set.
+    /// Indices of the updated tensors in the state set.
     updates: Vec<usize>,
 }
 
-/// Where a tensor's memory is.
+/// The location of a tensor.
 #[derive(Debug, Clone, Copy)]
 enum Place {
-    /// An input of the program: by tensor index.
+    /// An input of the program, by tensor index.
     Input(usize),
     /// Index in the state set.
     State(usize),
@@ -74,7 +74,7 @@ impl Binding {
             (TensorKind::Input, None) => Place::Input(t.index()),
             _ => match plan.offset(*t) {
                 Some(_) => Place::Value,
-                None => panic!("{} reads a tensor that nothing writes", node.op.name()),
+                None => panic!("{} reads a tensor that no node writes", node.op.name()),
             },
         };
         let mut write: Vec<Piece> = node.outputs.iter().filter_map(piece).collect();
@@ -91,8 +91,8 @@ impl Binding {
 }
 
 impl CpuExecutor {
-    /// Plans a program whose state lives in `state`, in its own arena, where every f32 is NaN until
-    /// it is written.
+    /// Plans a program with state in `state` and its own arena, in which every f32 is NaN until it
+    /// is written.
     ///
     /// # Errors
     /// As for [`Self::in_arena`]; state read after its update.
@@ -103,11 +103,11 @@ impl CpuExecutor {
         Ok(executor)
     }
 
-    /// A planned program whose state lives in `state`, and whose values are in `arena` while it
-    /// runs.
+    /// An executor of a planned program with state in `state`, whose values are in `arena` during a
+    /// run.
     ///
     /// # Errors
-    /// State missing from the set or of another shape; no memory.
+    /// State is missing from the set or has a different shape; memory is exhausted.
     pub fn in_arena(
         prepared: Prepared,
         state: &StateSet,
@@ -142,7 +142,7 @@ impl CpuExecutor {
         })
     }
 
-    /// The same with other GEMM settings than [`GemmSettings::PLAIN`].
+    /// Replaces the GEMM settings, which are [`GemmSettings::PLAIN`] by default.
     #[must_use]
     pub fn taking(self, products: GemmSettings) -> Self {
         Self { products, ..self }
@@ -163,7 +163,7 @@ impl CpuExecutor {
         &self.schedule
     }
 
-    /// An input, to write.
+    /// Mutable access to an input.
     ///
     /// # Errors
     /// [`GraphError::UnknownTensor`] if no input has this name.
@@ -173,7 +173,7 @@ impl CpuExecutor {
         self.inputs[id.index()].as_mut().ok_or_else(unknown)
     }
 
-    /// Several inputs at once, to write, in the order of `names`.
+    /// Mutable access to several inputs at once, in the order of `names`.
     ///
     /// # Errors
     /// [`GraphError::UnknownTensor`] if a name is not an input, or appears twice.
@@ -183,7 +183,7 @@ impl CpuExecutor {
     ) -> Result<[&mut HostTensor; N], GraphError> {
         let unknown = |name: &str| GraphError::UnknownTensor(name.to_string());
         let mut found: [Option<&mut HostTensor>; N] = [const { None }; N];
-        // Values have no tensor here: one that shares its name with an input is skipped.
+        // `self.inputs` contains no values: a value with the name of an input is skipped.
         for (tensor, info) in self.inputs.iter_mut().zip(self.program.tensors()) {
             let Some(tensor) = tensor else { continue };
             if let Some(i) = names.iter().position(|n| *n == info.name) {
@@ -199,7 +199,7 @@ impl CpuExecutor {
         }))
     }
 
-    /// A kept tensor's f32 elements from the last run. For state, read the state set.
+    /// The f32 elements of a kept tensor after the last run; read state from the state set.
     ///
     /// # Errors
     /// [`GraphError::UnknownTensor`] if no kept tensor has this name, [`GraphError::WrongType`] if
@@ -208,7 +208,7 @@ impl CpuExecutor {
         self.bytes(name, DType::F32).map(cast_slice)
     }
 
-    /// A kept tensor's i32 elements from the last run. For state, read the state set.
+    /// The i32 elements of a kept tensor after the last run; read state from the state set.
     ///
     /// # Errors
     /// [`GraphError::UnknownTensor`] if no kept tensor has this name, [`GraphError::WrongType`] if
@@ -217,7 +217,7 @@ impl CpuExecutor {
         self.bytes(name, DType::I32).map(cast_slice)
     }
 
-    /// A kept tensor or input, copied.
+    /// A copy of a kept tensor or input.
     ///
     /// # Errors
     /// [`GraphError::UnknownTensor`] if no kept tensor has this name.
@@ -247,13 +247,13 @@ impl CpuExecutor {
 
     /// Runs the program once. Results never depend on the arena's previous contents.
     ///
-    /// Panics if the layout of `state` differs from the set that the executor was created with.
+    /// Panics if the layout of `state` differs from that of the set passed at creation.
     pub fn run(&mut self, state: &mut StateSet) {
         self.run_while(state, || true);
     }
 
-    /// Runs the program once, and stops before the first launch for which `go_on` returns false.
-    /// Returns whether the run is complete; after a partial one, kept tensors are meaningless.
+    /// Runs the program once, but stops before the first launch for which `go_on` returns false.
+    /// Returns true if the run is complete; after a partial run, kept tensors are meaningless.
     ///
     /// Panics as [`Self::run`] does.
     pub fn run_while(&mut self, state: &mut StateSet, go_on: impl Fn() -> bool) -> bool {
@@ -273,7 +273,7 @@ impl CpuExecutor {
         true
     }
 
-    /// Takes the kept values out of the arena.
+    /// Copies the kept values out of the arena.
     fn finish(&mut self, arena: &Arena) {
         for (id, tensor) in &mut self.kept {
             if let Some(offset) = self.plan.offset(*id) {
@@ -284,7 +284,7 @@ impl CpuExecutor {
         self.runs += 1;
     }
 
-    /// Like [`Self::run`]; `look` sees the nodes that it requests.
+    /// Like [`Self::run`]; `look` gets the tensors of the nodes that it requests.
     ///
     /// Panics as [`Self::run`] does.
     pub fn run_watched(&mut self, state: &mut StateSet, look: &mut dyn Look) {
@@ -309,7 +309,7 @@ impl CpuExecutor {
         self.finish(&arena);
     }
 
-    /// The current contents of tensors of the launch that runs next or has just run.
+    /// Copies of tensors of the launch that runs next or has just run.
     fn copies(&self, ids: &[TensorId], state: &StateSet, arena: &Arena) -> Vec<HostTensor> {
         let copy = |id: &TensorId| {
             let desc = self.program.desc(*id);
@@ -322,14 +322,14 @@ impl CpuExecutor {
                     tensor.bytes_mut().copy_from_slice(arena.read(piece));
                     tensor
                 }
-                // An output that nothing reads has no memory.
+                // An output that no node reads has no memory.
                 (None, None, None) => HostTensor::poisoned(desc.clone()),
             }
         };
         ids.iter().map(copy).collect()
     }
 
-    /// Overwrites what the arena holds ([`CpuArena::poison`]).
+    /// Overwrites the arena's contents ([`CpuArena::poison`]).
     pub fn poison_arena(&mut self, byte: u8) {
         self.arena.poison(byte);
     }
@@ -339,7 +339,7 @@ impl CpuExecutor {
         self.seconds.iter().map(|s| s / self.runs.max(1) as f64).collect()
     }
 
-    /// Runs since the timers were reset.
+    /// Number of runs since the timers were reset.
     pub fn runs(&self) -> u64 {
         self.runs
     }
@@ -379,12 +379,14 @@ impl CpuExecutor {
             updates: updates.into_iter().map(HostTensor::view_mut).collect(),
             workspace,
         };
-        // Also for plain ones: this thread may wait in a run of another model's.
+        // Plain settings are set as well: this thread may be waiting inside a run of a model with
+        // different settings.
         self.products.within(|| node.op.run_cpu(&mut args));
     }
 }
 
-/// State by index: shared, except for the `updates`, which are taken out of it, in their order.
+/// Shared references to the state by index, without the tensors in `updates`; and mutable
+/// references to these, in the order of `updates`.
 fn borrow_states<'a>(
     tensors: &'a mut [HostTensor],
     updates: &[usize],
@@ -393,7 +395,7 @@ fn borrow_states<'a>(
         return (States::All(tensors), Vec::new());
     }
     let mut unique: Vec<Option<&mut HostTensor>> = tensors.iter_mut().map(Some).collect();
-    // A node that lists a state twice would miss it here, but the schedule rejects such programs.
+    // A state listed twice would be missing the second time, but the schedule rejects such nodes.
     let updates = updates.iter().filter_map(|position| unique[*position].take()).collect();
     let shared = unique.into_iter().map(|t| t.map(|t| &*t)).collect();
     (States::But(shared), updates)
@@ -401,9 +403,9 @@ fn borrow_states<'a>(
 
 /// State that a launch may read.
 enum States<'a> {
-    /// All of it: the launch updates nothing.
+    /// All state, if the launch updates none.
     All(&'a [HostTensor]),
-    /// `None` at the indices that the launch updates.
+    /// All state except the tensors that the launch updates, which are `None`.
     But(Vec<Option<&'a HostTensor>>),
 }
 

@@ -1,29 +1,29 @@
-//! The data that an observer of a run gets for a node.
+//! The data of a node that an observer of a run gets.
 
 use kernels::cpu::HostTensor;
 
 use crate::{NodeId, Program};
 
-/// The inputs and outputs of a node, floats widened to f32.
+/// The inputs and outputs of a node, with floats widened to f32.
 #[derive(Debug, Clone)]
 pub struct Seen {
     /// The node.
     pub node: NodeId,
-    /// Its inputs.
+    /// Inputs of the node.
     pub inputs: Vec<HostTensor>,
-    /// The state that it updates, before the update.
+    /// The state that the node updates, before the update.
     pub before: Vec<HostTensor>,
-    /// Its outputs.
+    /// Outputs of the node.
     pub outputs: Vec<HostTensor>,
-    /// The state that it updates, after the update.
+    /// The state that the node updates, after the update.
     pub after: Vec<HostTensor>,
 }
 
 /// An observer of nodes.
 pub trait Look {
-    /// Called before a node runs. True if its tensors are wanted.
+    /// Called before a node runs; returns true to request its tensors.
     fn wants(&mut self, program: &Program, node: NodeId) -> bool;
 
-    /// Called after a wanted node has run.
+    /// Called after a requested node has run.
     fn see(&mut self, program: &Program, seen: Seen);
 }

@@ -1,5 +1,5 @@
-//! Bias gradients are summed by an op that already has the gradient to be summed, in place of a
-//! [`BiasGrad`].
+//! Bias gradients are computed by an op that already writes or reads the output gradient, in place
+//! of a separate [`BiasGrad`].
 
 use kernels::Fusion;
 use kernels::ops::bias_grad::BiasGrad;
@@ -7,8 +7,8 @@ use kernels::ops::bias_grad::BiasGrad;
 use super::{count_of, is, sweep};
 use crate::Program;
 
-/// Fuses each [`BiasGrad`] into the op that computes its gradient, or else into one that reads it
-/// (ops with [`Fusion::BiasGrad`]), if that op has the same count.
+/// Fuses each [`BiasGrad`] into the op that writes its input gradient, or else into an op that
+/// reads this gradient; the op must support [`Fusion::BiasGrad`] and use the same count of rows.
 pub fn bias_gradients(program: &mut Program) {
     sweep(program, |program, uses, node| {
         if !is::<BiasGrad>(program, node) {

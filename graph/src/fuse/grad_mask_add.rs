@@ -1,5 +1,5 @@
-//! Gradients are added and masked in the epilogue of the GEMM that computes them: `dx = (gemm +
-//! other) where y > 0`, in place of a [`Sum`] and a [`ReluMask`].
+//! Gradients are added and masked in the epilogue of the GEMM that computes one of the terms: `dx =
+//! (gemm + other) where y > 0`, in place of a [`Sum`] and a [`ReluMask`].
 
 use kernels::ops::relu_mask::ReluMask;
 use kernels::ops::sum::Sum;
@@ -8,19 +8,19 @@ use kernels::{Fusion, GradEpilogue};
 use super::{Uses, count_of, is, rename, sweep};
 use crate::{Program, TensorId};
 
-/// Fuses sums of gradients, then ReLU masks, into the GEMMs that compute the gradients (ops that
-/// have a [`GradEpilogue`]).
+/// Fuses sums of gradients, then ReLU masks, into the GEMMs that compute the gradients (ops with a
+/// [`GradEpilogue`]).
 ///
-/// If several GEMM results are terms of a sum, each GEMM adds the result of the previous one, and
-/// the last masks. A sum keeps the terms that no GEMM can take: those computed after it, and those
-/// that may hold data past the GEMM's count.
+/// If several GEMM results are terms of a sum, each GEMM adds the result of the previous GEMM, and
+/// the last one applies the mask. A sum keeps the terms that no GEMM can add: terms that are
+/// computed after the GEMM, and terms that may have data past the GEMM's count.
 pub fn grad_mask_add(program: &mut Program) {
     add(program, true);
     mask(program);
 }
 
-/// Fuses sums of gradients into ops that compute one of the terms: GEMMs if `products` is set, else
-/// all other ops.
+/// Fuses sums of gradients into ops that compute one of the terms: into GEMMs if `products` is set,
+/// otherwise into all other ops.
 pub(super) fn add(program: &mut Program, products: bool) {
     sweep(program, |program, uses, sum| {
         if !is::<Sum>(program, sum) {
@@ -28,7 +28,7 @@ pub(super) fn add(program: &mut Program, products: bool) {
         }
         let mut terms = program.nodes[sum].inputs.clone();
         terms.sort_by_key(|term| uses.writer(*term));
-        // Terms that no GEMM has taken yet, in the order of their nodes.
+        // Terms that no GEMM adds yet, in the order of the nodes that write them.
         let mut left: Vec<TensorId> = vec![];
         for term in terms {
             if let Some(&other) = left.last()
@@ -56,7 +56,7 @@ fn is_gemm(program: &Program, node: usize) -> bool {
     program.nodes[node].op.traits().on_tensor_cores
 }
 
-/// Lets the GEMM that writes `term` add `other`; false if it cannot.
+/// Makes the GEMM that writes `term` add `other`; returns false if this is not possible.
 fn take(program: &mut Program, uses: &Uses, term: TensorId, other: TensorId) -> bool {
     let Some(writer) = uses.writer(term) else { return false };
     let count = count_of(program, writer);
@@ -87,7 +87,8 @@ fn mask(program: &mut Program) {
     });
 }
 
-/// Gives the op at `node` this epilogue, with `input` as its last tensor; false if unsupported.
+/// Sets the epilogue of the op at `node`, with `input` appended to its inputs; returns false if the
+/// op does not support it.
 fn set_epilogue(program: &mut Program, node: usize, finish: GradEpilogue, input: TensorId) -> bool {
     let node = &mut program.nodes[node];
     let Some(op) = node.op.fused(Fusion::GradEpilogue(finish)) else { return false };

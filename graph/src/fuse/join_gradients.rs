@@ -1,4 +1,5 @@
-//! Several nodes whose gradients of the same tensors are summed become one node that sums them.
+//! Several nodes that compute gradients of the same tensors become one node that computes the sums
+//! of these gradients.
 
 use kernels::OpRef;
 use kernels::ops::sum::Sum;
@@ -6,13 +7,14 @@ use kernels::ops::sum::Sum;
 use super::{Uses, is, remove};
 use crate::{Program, TensorId};
 
-/// Replaces the nodes whose ops `takes` accepts by a single node. `join` builds its op from theirs,
-/// and also returns the positions of the ops in the order in which the new op takes their inputs.
-/// Output `i` of the new node is the sum of the replaced nodes' outputs `i`, where they exist. It
-/// replaces their [`Sum`], or becomes one of its terms if there are others.
+/// Replaces the nodes whose ops `takes` accepts by a single node. `join` builds the new op from the
+/// ops of these nodes, and returns the positions of the nodes in the order in which the new node
+/// reads their inputs. Output `i` of the new node is the sum of the replaced nodes' outputs `i`,
+/// where they exist. This output replaces the [`Sum`] of the outputs, or becomes one of its terms
+/// if the [`Sum`] has additional terms.
 ///
-/// Nothing changes if there is one such node, if `join` gives `None`, or if anything but those sums
-/// needs an output.
+/// The program does not change if fewer than two nodes match, if `join` returns `None`, or if a
+/// node other than these sums needs an output.
 pub fn join_gradients(
     program: &mut Program,
     takes: impl Fn(&OpRef) -> bool,
@@ -50,7 +52,7 @@ pub fn join_gradients(
     remove(program, &done);
 }
 
-/// The outputs at one position of the joined nodes, and the tensor that replaces them.
+/// The outputs of the joined nodes at one output index, and the tensor that replaces them.
 struct JoinedSum {
     terms: Vec<TensorId>,
     /// The node that adds the terms, if there are several.
@@ -60,7 +62,7 @@ struct JoinedSum {
 }
 
 impl JoinedSum {
-    /// `None` if anything else needs a term, or needs it too early.
+    /// `None` if a node other than the sum needs a term, or needs it before the last joined node.
     fn of(program: &Program, uses: &Uses, parts: &[usize], level: usize) -> Option<Self> {
         let outputs = parts.iter().map(|i| &program.nodes[*i].outputs);
         let terms: Vec<TensorId> = outputs.filter_map(|o| o.get(level)).copied().collect();

@@ -1,9 +1,9 @@
 //! Fusions: passes that move an elementwise node into the op that writes its input.
 //!
-//! Each is a pattern over ops, applied to a whole program after dead nodes are removed, and changes
-//! values only by rounding: a value that was stored between two nodes stays in f32. A tensor that
-//! anything else needs (it is kept, or has another reader) stays as it is. Results keep their
-//! tensors, and so their names.
+//! Each pass matches a pattern of ops in an entire program, after dead nodes are removed, and
+//! changes values only by rounding: a value that used to be stored between two nodes stays in f32.
+//! A tensor that is kept or has an additional reader is not fused away. Results keep their tensors
+//! and therefore their names.
 
 mod bias_gradients;
 mod grad_mask_add;
@@ -25,7 +25,7 @@ pub use relu_signs::relu_signs;
 pub use scaled_weights::scaled_weights;
 pub use upsample_add::upsample_add;
 
-/// The writer and the readers of each tensor of a program, as positions of its nodes.
+/// The writer and the readers of each tensor of a program, as node positions.
 struct Uses {
     writer: Vec<Option<usize>>,
     readers: Vec<Vec<usize>>,
@@ -52,7 +52,7 @@ impl Uses {
         self.writer[tensor.index()]
     }
 
-    /// True if only node `reader` needs the tensor, and reads it once.
+    /// True if only the node `reader` needs the tensor, and reads it once.
     fn is_only_for(&self, tensor: TensorId, reader: usize) -> bool {
         !self.kept[tensor.index()] && self.readers[tensor.index()] == [reader]
     }
@@ -63,13 +63,14 @@ fn is<T: Op>(program: &Program, position: usize) -> bool {
     (program.nodes[position].op.as_ref() as &dyn std::any::Any).is::<T>()
 }
 
-/// The count of rows that the node's op takes.
+/// The input of the node's op that is its count of rows, if any.
 fn count_of(program: &Program, node: usize) -> Option<TensorId> {
     let node = &program.nodes[node];
     node.op.traits().count_input.map(|input| node.inputs[input])
 }
 
-/// Visits each node in turn, then drops the nodes that `absorb` returns: other nodes replace them.
+/// Calls `absorb` for each node, then drops the nodes that it returns, which have been fused into
+/// other nodes.
 fn sweep(program: &mut Program, absorb: impl Fn(&mut Program, &Uses, usize) -> Option<usize>) {
     let uses = Uses::of(program);
     let nodes = 0..program.nodes.len();
@@ -86,7 +87,7 @@ fn remove(program: &mut Program, positions: &[usize]) {
     });
 }
 
-/// Lets the writer of `tensor` write the output of node `of` instead.
+/// Makes the writer of `tensor` write the output of node `of` instead.
 fn rename(program: &mut Program, uses: &Uses, tensor: TensorId, of: usize) {
     let output = program.nodes[of].outputs[0];
     let writer = uses.writer(tensor).expect("a node wrote it");

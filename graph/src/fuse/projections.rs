@@ -10,11 +10,12 @@ use super::sweep;
 use crate::program::Node;
 use crate::{Program, TensorId};
 
-/// Fuses a 1x1 convolution whose only reader is a convolution that adds it, into that convolution
-/// as a [`Projected`].
+/// Fuses a 1x1 convolution, if its only reader is a 1x1 convolution that adds it as residual, into
+/// the reader, which becomes a [`Projected`].
 ///
-/// The projection is neither written nor read. For a GPU in fp16, as only fp16 has the op; after
-/// [`super::relu_signs`], as the op takes the convolution's outputs as they are.
+/// The result of the projection is then not stored. Use this pass only for GPUs in fp16, since the
+/// op exists only in fp16, and after [`super::relu_signs`], since the op keeps the outputs of the
+/// convolution.
 pub fn projections(program: &mut Program) {
     sweep(program, |program, uses, node| {
         let (conv, own) = conv_of(&program.nodes[node])?;

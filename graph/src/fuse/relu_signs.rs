@@ -1,4 +1,4 @@
-//! The gradient of a ReLU reads sign bits, one per value, in place of the activation.
+//! The gradient of a ReLU reads sign bits, one per value, instead of the activation.
 
 use kernels::Fusion;
 use kernels::signs::signs_of;
@@ -7,11 +7,12 @@ use super::Uses;
 use crate::program::TensorKind;
 use crate::{Program, TensorId};
 
-/// Gives each op whose activation masks a gradient (ops that have a [`kernels::GradEpilogue`]) an output
-/// of sign bits (ops with [`Fusion::Signs`]), which the gradients read.
+/// If an activation masks a gradient (in an op with a [`kernels::GradEpilogue`]), the op that
+/// writes the activation gets an additional output of sign bits (if it supports [`Fusion::Signs`]),
+/// which the gradient reads as mask.
 ///
-/// Runs after [`super::grad_mask_add`]. An activation whose shape has no sign bits is itself the
-/// mask.
+/// Runs after [`super::grad_mask_add`]. If sign bits do not support the activation's shape, the
+/// activation itself remains the mask.
 pub fn relu_signs(program: &mut Program) {
     let uses = Uses::of(program);
     for writer in 0..program.nodes.len() {

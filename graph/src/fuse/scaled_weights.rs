@@ -1,5 +1,5 @@
-//! Convolution weights with a frozen scale are scaled by one node, in place of a launch before each
-//! gradient.
+//! Convolution weights with a frozen scale are scaled by a single node instead of a launch before
+//! each gradient.
 
 use kernels::ops::scale_weights::ScaleWeights;
 use kernels::{Fusion, OpRef};
@@ -7,10 +7,10 @@ use kernels::{Fusion, OpRef};
 use crate::program::Pass;
 use crate::{Program, TensorId};
 
-/// Inserts one [`ScaleWeights`] before the first input gradient that scales its weights: the
-/// gradients read its outputs.
+/// Inserts one [`ScaleWeights`] before the first input gradient that scales its weights; all such
+/// gradients then read its outputs.
 ///
-/// The scaled weights live from there to their last reader; none outlives a step.
+/// The scaled weights stay in memory until their last reader, at most to the end of the step.
 pub fn scaled_weights(program: &mut Program) {
     let scaling: Vec<usize> =
         (0..program.nodes.len()).filter(|node| plain(program, *node).is_some()).collect();
@@ -34,12 +34,13 @@ pub fn scaled_weights(program: &mut Program) {
     }
 }
 
-/// The op of a node for already scaled weights, if it scales them.
+/// If the op of a node scales its weights: the op to use when they are already scaled.
 fn plain(program: &Program, node: usize) -> Option<OpRef> {
     program.nodes[node].op.fused(Fusion::ScaledWeights)
 }
 
-/// Adds the node at `position`; returns its outputs, one per pair of weights and scale.
+/// Inserts the [`ScaleWeights`] node at `position`; returns its outputs, one per pair of weights
+/// and scale.
 fn insert(
     program: &mut Program,
     position: usize,
@@ -60,7 +61,7 @@ fn insert(
     outputs
 }
 
-/// The longest common prefix of these nodes' parts, in whole words.
+/// The longest common prefix of the nodes' parts, in complete path components.
 fn part_of(program: &Program, nodes: &[usize]) -> String {
     let words = |node: &usize| program.nodes[*node].part.split('.').collect::<Vec<_>>();
     let mut common = words(&nodes[0]);

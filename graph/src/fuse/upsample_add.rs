@@ -7,9 +7,9 @@ use super::grad_mask_add::add;
 use super::{is, rename, sweep};
 use crate::Program;
 
-/// Lets an op add the coarser map in place of the [`UpsampleAdd`] after it; then fuses sums of
-/// gradients into ops that have an epilogue but no GEMM: gathers, which stream over memory as a sum
-/// does.
+/// Makes an op add the coarser map itself, in place of the [`UpsampleAdd`] that reads its output;
+/// then fuses sums of gradients into ops that have an epilogue but are not a GEMM: gathers, which
+/// are bound by memory like a sum.
 pub fn upsample_add(program: &mut Program) {
     sweep(program, |program, uses, node| {
         if !is::<UpsampleAdd>(program, node) {

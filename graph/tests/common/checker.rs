@@ -1,10 +1,10 @@
-//! Checks that a memory plan is valid, from nothing but the launches' streams and waits: it shares
+//! Checks that a memory plan is valid, using only the streams and waits of the launches: it shares
 //! no code with the planner and does not use [`Schedule::happens_before`].
 
 use graph::{Plan, Program, Schedule, TensorId};
 use kernels::TensorDesc;
 
-/// Bytes of the arena that something owns, and the launches that touch them.
+/// A range of the arena owned by a value or by scratch memory, and the launches that access it.
 #[derive(Debug, Clone)]
 pub(crate) struct Region {
     pub(crate) what: String,
@@ -14,7 +14,7 @@ pub(crate) struct Region {
     pub(crate) kept: bool,
 }
 
-/// Every value and every launch's scratch memory, where `plan` puts it.
+/// The regions of all values and of all launches' scratch memory according to `plan`.
 pub(crate) fn regions(program: &Program, schedule: &Schedule, plan: &Plan) -> Vec<Region> {
     let node = |i: usize| &program.nodes()[schedule.launches()[i].node.index()];
     let launches = 0..schedule.launches().len();
@@ -44,7 +44,7 @@ pub(crate) fn regions(program: &Program, schedule: &Schedule, plan: &Plan) -> Ve
     regions
 }
 
-/// Two regions that overlap although some order has them alive at once.
+/// Names two regions that overlap although both are alive at once in an allowed order.
 pub(crate) fn first_clash(regions: &[Region], schedule: &Schedule) -> Option<String> {
     let reach = reachable(schedule);
     let ends_before = |a: &Region, b: &Region| {
@@ -64,7 +64,8 @@ pub(crate) fn first_clash(regions: &[Region], schedule: &Schedule) -> Option<Str
     None
 }
 
-/// `reach[a][b]`: a path of "next on the stream" and "is waited for" leads from launch a to b.
+/// `reach[a][b]` is true if launch `b` is ordered after `a` by streams and waits, directly or
+/// indirectly.
 fn reachable(schedule: &Schedule) -> Vec<Vec<bool>> {
     let launches = schedule.launches();
     let mut next: Vec<Vec<usize>> = vec![Vec::new(); launches.len()];

@@ -1,5 +1,5 @@
-//! Two interpreters of a program: one in which nothing shares memory, which is the reference, and
-//! one that runs a plan's arena in a random order.
+//! Two interpreters of a program: a reference in which no tensors share memory, and one that uses
+//! the planned arena and runs launches in a random allowed order.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ pub(crate) fn naive(sample: &Sample) -> Outcome {
     outcome
 }
 
-/// An input or state tensor; none for a value.
+/// The contents of an input or state tensor; `None` for a value.
 fn source(sample: &Sample, state: &StateSet, tensor: TensorId) -> Option<HostTensor> {
     let info = &sample.program.tensors()[tensor.index()];
     match info.kind {
@@ -52,8 +52,8 @@ fn source(sample: &Sample, state: &StateSet, tensor: TensorId) -> Option<HostTen
     }
 }
 
-/// A device with streams and one arena, which starts and ends launches in a random order among
-/// those that the schedule's streams and waits allow.
+/// A simulated device with streams and one arena, which starts and ends launches in a random order
+/// that the schedule's streams and waits allow.
 pub(crate) struct Adversary<'a> {
     sample: &'a Sample,
     schedule: &'a Schedule,
@@ -63,15 +63,16 @@ pub(crate) struct Adversary<'a> {
     rng: Rng,
     done: Vec<bool>,
     running: Vec<Running>,
-    /// For each stream its launches, in order, and how many of them have started.
+    /// Per stream, its launches in order, and the number of launches that have started.
     queues: BTreeMap<usize, (Vec<usize>, usize)>,
 }
 
-/// A launch between start and end: what it read and left in memory when it started.
+/// A launch between start and end, with the inputs that it read and the bytes that it wrote at its
+/// start.
 struct Running {
     launch: usize,
     inputs: Vec<HostTensor>,
-    /// Arena ranges that it owns while it runs, with the garbage that it wrote there.
+    /// Arena ranges that the launch owns while it runs, with the garbage that it wrote into them.
     owned: Vec<(usize, Vec<u8>)>,
 }
 
@@ -100,8 +101,8 @@ impl<'a> Adversary<'a> {
         }
     }
 
-    /// Runs everything and returns the kept values and the state, or the error: memory of a running
-    /// launch that changed while it ran.
+    /// Runs all launches and returns the kept values and the state; returns an error if memory of a
+    /// launch changed while it ran.
     pub(crate) fn run(mut self) -> Result<Outcome, String> {
         while self.done.iter().any(|d| !d) {
             let startable = self.startable();
@@ -117,7 +118,8 @@ impl<'a> Adversary<'a> {
         Ok(Outcome { values: kept.map(value).collect(), state: self.state.clone() })
     }
 
-    /// Streams whose next launch may start: their last one has ended, and all that it waits for.
+    /// Streams whose next launch may start: the previous launch on the stream and all waits have
+    /// ended.
     fn startable(&self) -> Vec<usize> {
         let ready = |(queue, started): &(Vec<usize>, usize)| {
             queue.get(*started).is_some_and(|next| {

@@ -1,20 +1,20 @@
-//! Ops for random programs, where only the data flow matters: any number of inputs and outputs of
-//! any length, with or without scratch memory, and an update of state.
+//! An op for random programs in which only the data flow matters: any number of inputs and outputs
+//! of any length, optional scratch memory, optional update of state.
 
 use kernels::check;
 use kernels::cpu::{CpuArgs, TensorMut, TensorRef};
 use kernels::{DType, Op, OpError, Role, TensorDesc};
 
-/// Mixes all inputs into each output: `y_k[i] = fract(salt + k + sum_j (j + 2) x_j[i mod n_j])`,
-/// so that a wrong or stale input shows in every output and values stay below 1. Updates state by
+/// Mixes all inputs into each output: `y_k[i] = fract(salt + k + sum_j (j + 2) x_j[i mod n_j])`, so
+/// that a wrong or stale input changes every output, and values stay below 1. Updates state by
 /// adding the same mix to it.
 #[derive(Debug, Clone)]
 pub(crate) struct Mix {
     /// Lengths of the outputs.
     pub(crate) outputs: Vec<usize>,
-    /// Scratch elements; what the op computes goes through them.
+    /// Number of scratch elements, through which the op's intermediate values pass.
     pub(crate) scratch: usize,
-    /// Makes ops of one shape differ.
+    /// Makes ops of equal shape compute different values.
     pub(crate) salt: f32,
 }
 
@@ -57,7 +57,7 @@ impl Op for Mix {
 }
 
 impl Mix {
-    /// Outputs of these lengths, without scratch.
+    /// An op with outputs of these lengths, without scratch memory.
     pub(crate) fn of(outputs: &[usize]) -> Self {
         Self { outputs: outputs.to_vec(), scratch: 0, salt: 0.0 }
     }

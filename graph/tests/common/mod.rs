@@ -1,5 +1,4 @@
-//! Code that the tests share: toy ops, random programs, two interpreters of them, and the emulated
-//! GPU.
+//! Shared test code: toy ops, random programs, two interpreters for programs, and the emulated GPU.
 
 pub(crate) mod checker;
 pub(crate) mod interpreter;
@@ -15,9 +14,9 @@ use graph::{CpuExecutor, Plan, Program, Schedule, StateSet, TensorId};
 use kernels::cpu::HostTensor;
 use kernels::{Op, Role, TensorDesc};
 
-/// Programs of ops whose inputs are known to fit.
+/// Builds programs of ops whose inputs are known to be valid.
 pub(crate) trait Build {
-    /// Adds a node of one output.
+    /// Adds a node with one output.
     fn node(&mut self, op: impl Op + 'static, inputs: impl Into<Vec<TensorId>>) -> TensorId;
 }
 
@@ -63,7 +62,7 @@ pub(crate) fn on_streams(program: &Program, streams: &[usize]) -> (Schedule, Pla
     (schedule, plan)
 }
 
-/// The message of the panic that `f` ends in.
+/// The message of the panic of `f`, which must panic.
 pub(crate) fn panic_message(f: impl FnOnce() + std::panic::UnwindSafe) -> String {
     match std::panic::catch_unwind(f) {
         Ok(()) => panic!("should have panicked"),

@@ -1,4 +1,4 @@
-//! Programs on the emulated GPU: their memory, their captured steps, and mutants of their launches.
+//! Programs on the emulated GPU: memory, captured steps, and launch lists with a wait removed.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use graph::exec::device::{DeviceExecutor, DeviceState, Place, Prepared, SharedAr
 use graph::{GraphError, Program, StateSet};
 use half::f16;
 
-/// A program with the schedule and plan of training on this GPU.
+/// A program with the schedule and plan that training uses on this GPU.
 pub(crate) fn prepared(device: &dyn Device, program: Arc<Program>) -> Prepared {
     Prepared::new(program, Target::Gpu(device.gpu().clone())).expect("ordered")
 }
 
-/// The captured steps of these programs, and their state in the memory of the device; the host can
-/// read `mapped` at any time.
+/// The captured steps of `programs`, with state in device memory; state listed in `mapped` is in
+/// mapped host memory.
 pub(crate) fn captured(
     device: Arc<dyn Device>,
     programs: Vec<Prepared>,
@@ -36,8 +36,8 @@ pub(crate) fn launches(device: &CudaDevice, prepared: &Prepared) -> LaunchList {
     prepared.launches(&Place { arena, inputs, state: &|_| None }).expect("no state")
 }
 
-/// Captures the list once without each wait of the works that `concerns`: each capture must fail,
-/// since two launches race. Returns their number.
+/// For each wait of the works selected by `concerns`, captures the list without this wait: each
+/// capture must fail, since two launches race. Returns the number of waits.
 pub(crate) fn refusals_without_a_wait(
     device: &CudaDevice,
     list: &LaunchList,
@@ -68,7 +68,7 @@ pub(crate) fn pattern(seed: u32, len: usize, period: u32) -> Vec<f32> {
     (0..len as u32).map(value).collect()
 }
 
-/// As fp16 bytes.
+/// The values as fp16 bytes.
 pub(crate) fn halves(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|v| f16::from_f32(*v).to_ne_bytes()).collect()
 }

@@ -1,4 +1,4 @@
-//! Random programs of [`Mix`] nodes, from nothing but a seed.
+//! Random programs of [`Mix`] nodes, determined by a seed.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use kernels::philox::philox4x32;
 use super::mix::Mix;
 use super::{tensor, vector};
 
-/// Random numbers that are a function of a seed.
+/// Random numbers determined by a seed.
 #[derive(Debug, Clone)]
 pub(crate) struct Rng {
     seed: u32,
@@ -42,7 +42,7 @@ impl Rng {
     }
 }
 
-/// A program with contents for its inputs and state.
+/// A program with values for its inputs and state.
 #[derive(Debug, Clone)]
 pub(crate) struct Sample {
     pub(crate) program: Program,
@@ -51,16 +51,16 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// The contents of an input.
+    /// The value of an input.
     pub(crate) fn input(&self, name: &str) -> HostTensor {
         let found = self.inputs.iter().find(|(n, _)| n == name);
         tensor(&found.expect("every input has contents").1)
     }
 }
 
-/// A program of `nodes` nodes: 0 to 4 inputs and 1 to 3 outputs each, lengths from 0 to 2,000 with
-/// a few large ones, scratch in a third, near and far readers, some tensors kept, and state that is
-/// updated in the end, by nodes that come after all its readers.
+/// A program of `nodes` nodes with 0 to 4 inputs and 1 to 3 outputs each, lengths from 0 to 2,000
+/// (few are large), scratch memory in a third of the nodes, near and far readers and some kept
+/// tensors; at the end, after all readers, nodes update the state.
 pub(crate) fn sample(seed: u32, nodes: usize) -> Sample {
     let mut rng = Rng::new(seed);
     let mut program = Program::new();
@@ -104,7 +104,8 @@ pub(crate) fn sample(seed: u32, nodes: usize) -> Sample {
 fn draw(rng: &mut Rng, from: &[TensorId], below: usize) -> Vec<TensorId> {
     let count = rng.below(below);
     let pick = |rng: &mut Rng| {
-        // Mostly recent tensors, as in a chain; the rest long-lived ones, as a backward pass reads.
+        // Mostly recent tensors, as in a chain; otherwise any tensor, since a backward pass reads
+        // old ones.
         let near = if rng.one_in(4) { from.len() } else { from.len().min(6) };
         from[from.len() - 1 - rng.below(near)]
     };
@@ -123,7 +124,7 @@ fn random_op(rng: &mut Rng) -> Mix {
     Mix { outputs, scratch, salt: rng.value() }
 }
 
-/// A random stream of `count` for each node of `program`.
+/// A random stream in `0..count` for each node of `program`.
 pub(crate) fn streams(seed: u32, program: &Program, count: usize) -> Vec<usize> {
     let mut rng = Rng::new(seed ^ 0x5EED);
     program.nodes().iter().map(|_| rng.below(count)).collect()

@@ -1,5 +1,5 @@
 //! Small differentiable ops that use every feature of a backward rule: aliases, temps, several
-//! outputs, gradients of outputs that nothing reads.
+//! outputs, gradients of outputs that no node reads.
 
 use kernels::check;
 use kernels::cpu::{CpuArgs, TensorRef};
@@ -8,22 +8,23 @@ use kernels::{BackwardRule, Cost, DType, Op, OpError, Role, Sink, Source, Tensor
 use Sink::GradInput;
 use Source::{GradOutput, Input, Temp};
 
-/// The toy ops; all but `Total` and `Spread` are elementwise over inputs of one shape.
+/// The toy ops; all except `Total` and `Spread` are elementwise over inputs of equal shape.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Toy {
-    /// `y = a + b`. Both gradients are aliases of the output's.
+    /// `y = a + b`. Both gradients are aliases of the output's gradient.
     Add,
     /// `y = a * b`.
     Mul,
     /// `y = c * x`.
     Scale(f32),
-    /// `y = x^2`; the rule goes through a temp.
+    /// `y = x^2`; the backward rule uses a temp.
     Square,
-    /// `y0 = a + b, y1 = a * b`; each of two steps reads both outputs' gradients.
+    /// `y0 = a + b, y1 = a * b`; both steps of the backward rule read the gradients of both
+    /// outputs.
     Cross,
     /// `y = a + b * c`, without a rule.
     MulAdd,
-    /// `y = x`, without a rule: no gradient passes.
+    /// `y = x`, without a backward rule, which stops gradients.
     Stop,
     /// `y = sum(x)`, `[1]`.
     Total,

@@ -15,10 +15,11 @@ pub struct Capability {
 }
 
 impl Capability {
-    /// The supported GPUs, in words.
+    /// The supported GPUs, for messages.
     pub const SUPPORTED: &str = "compute capability 8.0 (A100) and 9.0 (H100, H200)";
 
-    /// True for these GPUs; on later ones the kernels may run, but that was never verified.
+    /// True for the GPUs of [`Self::SUPPORTED`]. Later GPUs may run the kernels, but this was never
+    /// verified.
     pub fn is_supported(self) -> bool {
         [8, 9].contains(&self.major) && self.minor == 0
     }
@@ -32,10 +33,10 @@ impl fmt::Display for Capability {
 
 /// A virtual architecture, `compute_80` or `compute_90a`.
 ///
-/// Later architectures compare greater; at equal capability, the specific one does.
+/// Ordered by capability; at equal capability, a specific architecture is greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Architecture {
-    /// The minimum capability that runs it.
+    /// The minimum capability of a GPU that runs it.
     pub capability: Capability,
     /// Runs only on exactly this capability: the `a` of `compute_90a`, which unlocks wgmma and TMA.
     pub specific: bool,
@@ -64,7 +65,7 @@ impl fmt::Display for Architecture {
     }
 }
 
-/// A name that is not an architecture.
+/// The error for a name that is not an architecture.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not an architecture such as compute_80 or compute_90a")]
 pub struct NoArchitecture(String);

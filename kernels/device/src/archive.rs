@@ -1,13 +1,14 @@
-//! Several compiled kernel files in one: compressed by zstd, as a program embeds them.
+//! Archives of compiled kernel files, compressed by zstd and embedded in the program.
 //!
-//! One line per file (`name hash length`), an empty line, then the files' bytes in this order.
+//! Uncompressed: one line per file (`name hash length`), an empty line, then the contents of the
+//! files in the order of these lines.
 
 /// One file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packed {
-    /// Its name, without white space.
+    /// Name, without white space.
     pub name: String,
-    /// Hash of its source; `-` for none.
+    /// Hash of the file that it was made from; `-` for none.
     pub made_from: String,
     /// Its contents.
     pub bytes: Vec<u8>,
@@ -21,7 +22,7 @@ pub fn pack(files: &[Packed]) -> Vec<u8> {
     head.into_bytes().into_iter().chain([b'\n']).chain(bytes).collect()
 }
 
-/// The files of a decompressed archive; none if it is incomplete.
+/// The files of a decompressed archive; `None` if it is incomplete.
 pub fn unpack(all: &[u8]) -> Option<Vec<Packed>> {
     let end = all.windows(2).position(|pair| pair == b"\n\n")?;
     let head = std::str::from_utf8(&all[..end]).ok()?;

@@ -1,8 +1,8 @@
-//! A kernel launch as data: what an op submits to a device, without touching one.
+//! A kernel launch as data, which an op describes without access to a device.
 //!
 //! An op turns shapes and addresses into a list of [`Launch`]es. Every buffer argument declares how
 //! many bytes the kernel may access and whether it reads or writes them, so the emulated driver can
-//! enforce it, and races between streams are found without a run.
+//! check this, and races between streams are found without running anything.
 
 use std::borrow::Borrow;
 
@@ -41,7 +41,7 @@ pub struct Touch {
     pub ptr: DevicePtr,
     /// Length; 0 accesses nothing.
     pub bytes: usize,
-    /// How they are used.
+    /// How the kernel uses the bytes.
     pub access: Access,
 }
 
@@ -50,7 +50,7 @@ pub struct Touch {
 pub enum Arg {
     /// A pointer.
     Buffer(Touch),
-    /// A pointer that is null: an optional tensor that is absent.
+    /// A null pointer: an optional tensor that is absent.
     Null,
     /// `int`.
     I32(i32),
@@ -62,7 +62,7 @@ pub enum Arg {
     F32(f32),
     /// `double`.
     F64(f64),
-    /// A struct by value, with the buffers that its pointers access.
+    /// A struct by value, with the buffers that its pointers refer to.
     Struct {
         /// Its bytes, padded as in C++.
         bytes: Vec<u8>,
@@ -133,7 +133,7 @@ impl StructArg {
         Self::default()
     }
 
-    /// Adds a field that C++ aligns to its size (or to that of its elements).
+    /// Adds a field, aligned as in C++: to its size, or for an array to the size of its elements.
     pub fn field<T: Pod>(mut self, value: T) -> Self {
         let align = align_of::<T>();
         self.bytes.resize(self.bytes.len().next_multiple_of(align), 0);
@@ -257,7 +257,7 @@ impl Launch {
         self.args.iter().flat_map(|arg| arg.touches().iter().copied())
     }
 
-    /// True if the grid is empty, so that there is nothing to do.
+    /// True if the grid is empty, so that the launch does nothing.
     pub fn is_empty(&self) -> bool {
         self.grid.contains(&0)
     }
@@ -327,7 +327,7 @@ pub struct LaunchArgs<'a> {
     pub gpu: &'a Gpu,
     /// Read-only.
     pub inputs: Vec<Buffer<'a>>,
-    /// Overwritten in full.
+    /// Outputs, which the launches overwrite completely.
     pub outputs: Vec<Buffer<'a>>,
     /// State, read and updated in place.
     pub updates: Vec<Buffer<'a>>,

@@ -65,7 +65,7 @@ pub use tensor::{DType, Precision, Role, TensorDesc};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Stream(pub u32);
 
-/// A point in a stream that others can wait for.
+/// A point in a stream that other streams can wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Event(pub u32);
 
@@ -85,7 +85,7 @@ pub struct Pinned {
     pub device_ptr: DevicePtr,
 }
 
-/// The group of devices that a device belongs to: one process each.
+/// The group of devices that a device belongs to, with one process per device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ranks {
     /// This device's number.
@@ -99,21 +99,21 @@ impl Ranks {
     pub const SINGLE: Self = Self { rank: 0, count: 1 };
 }
 
-/// The priority of a kernel among those that wait for a multiprocessor.
+/// The priority of a kernel among the kernels that wait for a multiprocessor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
-    /// Runs only when others leave multiprocessors idle.
+    /// Runs only when other kernels leave multiprocessors idle.
     Low,
-    /// Between the two.
+    /// Between `Low` and `High`.
     Normal,
-    /// Waits only for running blocks.
+    /// Waits only for blocks that are already running.
     High,
 }
 
 /// Counts of the requests to a device since it was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Kernels launched one by one, without captured ones.
+    /// Kernels launched individually, not as a part of a graph.
     pub kernel_launches: u64,
     /// Graph launches.
     pub graph_launches: u64,
@@ -121,7 +121,7 @@ pub struct Counts {
     pub pinned_writes: u64,
     /// Copies from host memory to the device.
     pub uploads: u64,
-    /// Copies from the device to the host; each waits.
+    /// Copies from the device to the host; the host waits for each.
     pub downloads: u64,
     /// Times that the host waited for the device, including downloads.
     pub host_waits: u64,
@@ -136,18 +136,19 @@ pub struct ModuleLoad {
     pub path: String,
     /// The device's result.
     pub result: Result<(), DeviceError>,
-    /// Its kernels that differ from what plans assume.
+    /// Its kernels whose resources differ from the manifest's, which plans use.
     pub remarks: Vec<Remark>,
 }
 
-/// A kernel whose resources differ from the plan's: registers, and bytes of local memory.
+/// A kernel whose resources (registers, and bytes of local memory, per thread) differ from the
+/// manifest's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remark {
     /// Its name.
     pub kernel: String,
     /// Its resources on this GPU.
     pub takes: [u32; 2],
-    /// The resources that it was planned with.
+    /// Its resources in the manifest.
     pub planned: [u32; 2],
 }
 
@@ -179,7 +180,7 @@ pub enum DeviceError {
     #[error("{0}")]
     Absent(String),
     /// Not enough memory.
-    #[error("the device has {free} bytes of memory free, {wanted} are wanted")]
+    #[error("out of device memory: {wanted} bytes are required, {free} are free")]
     OutOfMemory {
         /// Bytes requested.
         wanted: usize,
@@ -194,7 +195,7 @@ pub enum DeviceError {
         /// The error.
         reason: String,
     },
-    /// Something that a capture cannot contain.
+    /// An operation that a capture cannot contain.
     #[error("{0} cannot be captured: it would make the host wait, or change memory, at replay")]
     NotCapturable(&'static str),
     /// A driver error.
@@ -209,9 +210,9 @@ pub enum DeviceError {
 
 /// A device that runs launches.
 ///
-/// Handles belong to the device that created them; a foreign or released one panics. Memory is
-/// released by [`Device::free`], streams, events and graphs by [`Device::free_stream`] and its
-/// siblings, and all that remains with the device.
+/// Handles belong to the device that created them; methods panic on a handle that is from a
+/// different device or was released. [`Device::free`] releases memory, [`Device::free_stream`] and
+/// similar methods release streams, events and graphs; dropping the device releases the rest.
 pub trait Device: Debug + Send + Sync {
     /// Name and driver, for reports.
     fn name(&self) -> String;
@@ -271,7 +272,8 @@ pub trait Device: Debug + Send + Sync {
         self.stream_with(Priority::Normal)
     }
 
-    /// A new stream. A kernel that is captured on it keeps its priority.
+    /// A new stream of this priority, which also applies to kernels that are captured on the
+    /// stream.
     ///
     /// # Errors
     /// Driver errors.
@@ -286,7 +288,7 @@ pub trait Device: Debug + Send + Sync {
     /// Driver errors.
     fn event(&self) -> Result<Event, DeviceError>;
 
-    /// A new event with timing, for [`Device::elapsed_ms`]. Not for captures.
+    /// A new event with timing, for [`Device::elapsed_ms`]. Captures cannot use it.
     ///
     /// # Errors
     /// Driver errors.
@@ -302,8 +304,9 @@ pub trait Device: Debug + Send + Sync {
     /// Driver errors, or [`DeviceError::NotCapturable`].
     fn elapsed_ms(&self, start: Event, end: Event) -> Result<f32, DeviceError>;
 
-    /// Loads the modules of these kernels that are not loaded yet, or those of all kernels. If one
-    /// fails, the others are still tried. A capture can contain no load: it comes before.
+    /// Loads the modules of the `wanted` kernels that are not loaded yet; if `None`, the modules of
+    /// all kernels. If one fails, the others are still tried. Call it before a capture, which
+    /// cannot contain a load.
     fn load_kernels(&self, wanted: Option<&BTreeSet<&str>>) -> Vec<ModuleLoad>;
 
     /// Records `event` after all work on `stream` so far.
@@ -346,7 +349,7 @@ pub trait Device: Debug + Send + Sync {
     /// The group that [`Device::all_reduce`] sums over.
     fn ranks(&self) -> Ranks;
 
-    /// All-reduces over the ranks of the group, asynchronously. On a single device it is a copy.
+    /// All-reduces over the ranks of the group, asynchronously. With a single rank, it is a copy.
     ///
     /// # Errors
     /// Driver errors, or another rank that does not participate.
@@ -389,13 +392,14 @@ pub trait Device: Debug + Send + Sync {
     /// Driver errors.
     fn begin_capture(&self, stream: Stream) -> Result<(), DeviceError>;
 
-    /// Ends the capture that began on `stream`. All other streams must have joined it.
+    /// Ends the capture that began on `stream`, which must have waited for the work of all other
+    /// captured streams.
     ///
     /// # Errors
     /// The reason, if the capture is invalid.
     fn end_capture(&self, stream: Stream) -> Result<GraphHandle, DeviceError>;
 
-    /// Releases a graph, without waiting: a replay in flight still ends.
+    /// Releases a graph, without waiting: a replay in flight still completes.
     fn free_graph(&self, graph: GraphHandle);
 
     /// Runs a captured graph on a stream.
@@ -404,18 +408,18 @@ pub trait Device: Debug + Send + Sync {
     /// Driver errors.
     fn replay(&self, graph: GraphHandle, stream: Stream) -> Result<(), DeviceError>;
 
-    /// Sleeps briefly between polls; does not synchronize.
+    /// Sleeps briefly, for callers that poll; does not synchronize.
     ///
     /// # Errors
     /// An error of earlier work, if it is already known.
     fn idle(&self) -> Result<(), DeviceError>;
 
-    /// Gives up a device that hangs: from here on every call that would reach it fails, and none
-    /// waits for it, including releases of memory.
+    /// Gives up a device that hangs: from here on, all calls that would use it fail without
+    /// waiting, and releases of memory are skipped.
     fn give_up(&self);
 
-    /// Load, memory, power and clocks of the GPU by name, from NVIDIA's management library; empty
-    /// without it.
+    /// Utilization, memory, power and clocks of the GPU by name, from NVIDIA's management library;
+    /// empty without the library.
     fn usage(&self) -> Vec<(&'static str, f64)> {
         vec![]
     }

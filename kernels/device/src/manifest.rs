@@ -1,9 +1,9 @@
 //! The compiled CUDA sources: archives of PTX and machine code, and their manifest, in their folder
 //! and embedded in a program.
 //!
-//! The tool `compile-kernels` writes it, the CUDA device checks launches against it, and a test
-//! compares it with the sources. A source may have several entries, one per target architecture; a
-//! GPU uses the newest that it can run.
+//! The tool `compile-kernels` writes the manifest, the CUDA device checks launches against it, and
+//! a test compares it with the sources. A source may have several entries, one per target
+//! architecture; a GPU uses the entry with the newest architecture that it can run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,11 +24,11 @@ use crate::archive::{Packed, unpack};
 pub struct ManifestError {
     /// The file.
     pub path: String,
-    /// Why it is not a manifest.
+    /// Why the file is not a valid manifest.
     pub reason: String,
 }
 
-/// Everything in `ptx/`.
+/// The compiled files in `ptx/`, and how they were compiled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
@@ -48,10 +48,10 @@ pub struct Source {
     pub path: String,
     /// Its target architecture.
     pub architecture: Architecture,
-    /// The precision of `real`; absent for fp16.
+    /// The precision of the CUDA type `real`; absent in the file for fp16.
     #[serde(default, skip_serializing_if = "is_fp16")]
     pub real: Precision,
-    /// Hash of the source and of everything that it includes.
+    /// Hash of the source and of all files that it includes.
     pub sha256: String,
     /// The PTX's name in its archive: `compute_80/sum.ptx` in `sum.zst`.
     pub ptx: String,
@@ -164,7 +164,7 @@ struct Archive {
 }
 
 impl Compiled {
-    /// From the files of the folder by name: the manifest, and the archives.
+    /// Takes the files of `ptx/` by name: the manifest and the archives.
     ///
     /// # Errors
     /// A missing or invalid manifest.
@@ -193,17 +193,18 @@ impl Compiled {
 
     /// The PTX of a source of this manifest.
     ///
-    /// Panics if the source belongs to another, or the archive lacks it: a test checks each.
+    /// Panics if the source is from a different manifest, or its archive lacks the PTX; a test
+    /// checks all sources.
     pub fn ptx(&self, source: &Source) -> &str {
         let found = self.file(source, &source.ptx);
         let text = found.and_then(|file| std::str::from_utf8(&file.bytes).ok());
         text.unwrap_or_else(|| panic!("{} is of another manifest", source.ptx))
     }
 
-    /// The machine code of a source for a GPU of this capability, as it is loaded. None if it is
-    /// missing, or was assembled from other PTX.
+    /// The machine code of a source for a GPU of this capability, as the driver loads it. `None` if
+    /// it is missing, or was assembled from different PTX.
     pub fn machine_code(&self, source: &Source, gpu: Capability) -> Option<&[u8]> {
-        // Machine code runs on later GPUs of the same major version, unlike PTX.
+        // Unlike PTX, machine code runs on later GPUs only if they have the same major version.
         let serves = |sm: &str| {
             let of = sm.replace("sm_", "compute_").parse::<Architecture>();
             of.is_ok_and(|of| of.runs_on(gpu) && of.capability.major == gpu.major)
@@ -214,10 +215,10 @@ impl Compiled {
     }
 }
 
-/// GPUs that machine code is assembled for.
+/// GPU targets that machine code is assembled for.
 const SMS: [&str; 2] = ["sm_80", "sm_90a"];
 
-/// The files of a compressed archive; none if it is broken.
+/// The files of a compressed archive; empty if it is damaged.
 pub fn files(compressed: &[u8]) -> Vec<Packed> {
     let mut all = Vec::new();
     let read = StreamingDecoder::new(compressed).map(|mut archive| archive.read_to_end(&mut all));

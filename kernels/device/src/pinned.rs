@@ -8,7 +8,7 @@ pub trait PinnedBytes: Any + Debug + Send + Sync {
     /// The bytes.
     fn bytes(&self) -> &[u8];
 
-    /// The bytes, to write.
+    /// The bytes, for writing.
     ///
     /// # Panics
     /// While a copy to the device may still read them.
@@ -33,7 +33,7 @@ impl PinnedBuffer {
     /// The device's concrete type.
     ///
     /// # Panics
-    /// If the buffer is from another kind of device.
+    /// If the buffer is from a different kind of device.
     pub fn memory<T: PinnedBytes>(&self) -> &T {
         let memory: &dyn Any = self.memory.as_ref();
         memory.downcast_ref().unwrap_or_else(|| panic!("{self:?} is not of this device"))

@@ -8,7 +8,8 @@
 use super::{Access, Arg, Launch, Touch};
 use crate::DevicePtr;
 
-/// Both input buffers, the index of the current one, and where the step expects its inputs.
+/// Both input buffers, the index of the current one, and the address from which the step reads its
+/// inputs.
 #[derive(Debug, Clone, Copy)]
 pub struct StepEnds {
     /// Address of each input buffer, aligned to 16.
@@ -17,13 +18,13 @@ pub struct StepEnds {
     pub bytes: usize,
     /// `int`: 0 or 1.
     pub index: DevicePtr,
-    /// Where the step reads, aligned to 16.
+    /// Address from which the step reads its inputs, aligned to 16.
     pub inputs: DevicePtr,
-    /// `unsigned` in mapped host memory: steps done.
+    /// Number of completed steps: an `unsigned` in mapped host memory.
     pub done: DevicePtr,
 }
 
-/// Copies the current input buffer to where the step reads.
+/// Copies `bytes` bytes of the current input buffer to the address from which the step reads.
 pub fn take_inputs(s: &StepEnds, bytes: usize) -> Launch {
     assert!(bytes <= s.bytes && s.bytes.is_multiple_of(16), "{bytes} of a buffer's {}", s.bytes);
     let bytes = bytes.next_multiple_of(16);

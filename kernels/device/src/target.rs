@@ -1,6 +1,6 @@
 //! The target of a plan: the CPU, or a GPU with the sizes that tiles and splits may depend on.
 //!
-//! A device reports its own [`Gpu`]; the named ones are for planning without a device.
+//! A device reports its own [`Gpu`]; [`Gpu::named`] is for planning without a device.
 
 use crate::architecture::{Architecture, Capability};
 use crate::tensor::{Precision, TensorDesc};
@@ -50,12 +50,12 @@ pub struct Gpu {
     pub shared_bytes: usize,
     /// L2 cache, in bytes.
     pub l2_bytes: usize,
-    /// The precision in which the plan's tensors are held; the `Gpu` of a device has fp16.
+    /// The precision of the plan's tensors; fp16 in the `Gpu` that a device reports.
     pub precision: Precision,
-    /// False if its wgmma kernels failed their self-test: plans do not use them.
+    /// False if the wgmma kernels failed their self-test on this GPU: plans do not use them.
     pub wgmma: bool,
-    /// The GEMM kernel that plans use for every GEMM it supports, for checks of each kernel; for
-    /// other GEMMs, and without it, the cost model chooses.
+    /// The GEMM kernel that plans use for every GEMM that it supports, so that each kernel can be
+    /// checked. For other GEMMs, and if `None`, the cost model chooses.
     pub kernel: Option<&'static str>,
 }
 
@@ -71,7 +71,7 @@ impl Gpu {
         let (major, multiprocessors, shared_kib, l2_mib) = match name {
             "a100" => (8, 108, 163, 40),
             "h100" => (9, 132, 227, 50),
-            // All six HBM stacks, and their L2 slices.
+            // All six HBM stacks and their L2 slices are enabled.
             "h200" => (9, 132, 227, 60),
             _ => return None,
         };

@@ -1,7 +1,7 @@
-//! A task: anything that a stream runs, as data. A kernel, a copy, or an all-reduce.
+//! A task: an operation of a stream as data. It is a kernel launch, a copy, or an all-reduce.
 //!
-//! Every task declares which bytes it accesses and how. So a captured list, or a node of a program,
-//! may contain any of them.
+//! Every task declares which bytes it accesses and how, so a captured list, or a node of a program,
+//! may contain any kind of task.
 
 use crate::{Access, DType, Device, DeviceError, DevicePtr, Launch, Pinned, Stream, Touch};
 
@@ -38,14 +38,14 @@ pub struct DeviceCopy {
     pub to: DevicePtr,
     /// Source.
     pub from: DevicePtr,
-    /// Length. The two ranges do not overlap.
+    /// Length. The two ranges must not overlap.
     pub bytes: usize,
 }
 
-/// An all-reduce: afterwards `to` holds, on each rank, the sum of all `from`s.
+/// An all-reduce: afterwards `to` contains, on each rank, the sum of all ranks' `from`.
 ///
-/// Results are bit-identical on all ranks. All ranks submit their all-reduces in the same order.
-/// The two ranges do not overlap.
+/// Results are bit-identical on all ranks. All ranks must submit their all-reduces in the same
+/// order. The two ranges must not overlap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AllReduce {
     /// First element of the sum.
@@ -84,7 +84,7 @@ impl Task {
         }
     }
 
-    /// All bytes that it accesses, including pinned memory.
+    /// All bytes that the task accesses, including pinned memory.
     pub fn touches(&self) -> Vec<Touch> {
         let touch = |ptr, bytes, access| Touch { ptr, bytes, access };
         match self {
@@ -103,7 +103,7 @@ impl Task {
         }
     }
 
-    /// True if it is empty.
+    /// True if the task does nothing.
     pub fn is_empty(&self) -> bool {
         match self {
             Task::Launch(launch) => launch.is_empty(),
@@ -113,7 +113,7 @@ impl Task {
         }
     }
 
-    /// Submits it to a stream of a device, unless it is empty.
+    /// Submits the task to a stream of a device, unless it is empty.
     ///
     /// # Errors
     /// Device errors.

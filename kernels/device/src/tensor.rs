@@ -1,5 +1,5 @@
-//! Descriptions of tensors: shape and role. The device maps the role to an element type, on a GPU
-//! by the precision of the plan.
+//! Descriptions of tensors: shape and role. The device and the role determine the element type; on
+//! a GPU, so does the precision of the plan.
 
 use std::fmt;
 
@@ -29,8 +29,8 @@ impl DType {
     }
 }
 
-/// The precisions whose kernels serve this one, in order of preference: only GEMMs have different
-/// kernels for tf32 and fp32.
+/// The precisions whose kernels can be used in this precision, in order of preference: only GEMMs
+/// have different kernels for tf32 and fp32.
 pub fn served_by(precision: Precision) -> &'static [Precision] {
     match precision {
         Precision::Fp16 => &[],
@@ -39,8 +39,9 @@ pub fn served_by(precision: Precision) -> &'static [Precision] {
     }
 }
 
-/// The name that a kernel of fp16, or of no element type, has in a precision, if its source is
-/// compiled for it: `relu_mask_f16` is `relu_mask_fp32`, `scale_weights` is `scale_weights_fp32`.
+/// The name of a kernel in a precision that its source is compiled for, given its name in fp16 or
+/// its name without an element type: `relu_mask_f16` becomes `relu_mask_fp32`, `scale_weights`
+/// becomes `scale_weights_fp32`.
 pub fn kernel_name(precision: Precision, fp16: &str) -> String {
     match (precision, fp16.contains(FP16_NAME)) {
         (Precision::Fp16, _) => fp16.to_string(),
@@ -58,11 +59,11 @@ pub enum Role {
     Pixels,
     /// Feature maps, logits: on a GPU in the [`Precision`].
     Activation,
-    /// Gradients of activations: likewise.
+    /// Gradients of activations: on a GPU in the [`Precision`].
     Gradient,
-    /// Weights as the kernels read them: likewise.
+    /// Weights as the kernels read them: on a GPU in the [`Precision`].
     Weight,
-    /// Weight gradients, reduced over images (fp32 before the cast for the all-reduce).
+    /// Weight gradients, summed over images (fp32 before the cast for the all-reduce).
     WeightGradient,
     /// Master weights, momentum, per-channel scales and biases: fp32 everywhere.
     Master,
@@ -92,8 +93,8 @@ impl Role {
         }
     }
 
-    /// Element type on a GPU: fp16 in that precision for feature maps, their gradients and the
-    /// weights that kernels read; otherwise as on the CPU.
+    /// Element type on a GPU. In fp16 precision, feature maps, their gradients and the weights that
+    /// kernels read are fp16; all other tensors are as on the CPU.
     pub fn gpu_dtype(self, precision: Precision) -> DType {
         match precision {
             Precision::Fp16 if self.follows_precision() => DType::F16,
@@ -101,7 +102,8 @@ impl Role {
         }
     }
 
-    /// True if the precision decides its element type on a GPU; otherwise it is the CPU's.
+    /// True if the precision decides the element type on a GPU; otherwise it is the same as on the
+    /// CPU.
     pub fn follows_precision(self) -> bool {
         matches!(self, Role::Activation | Role::Gradient | Role::Weight)
     }

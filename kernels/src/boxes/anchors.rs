@@ -9,9 +9,9 @@ pub struct AnchorLevel {
     pub height: usize,
     /// Columns of the feature map.
     pub width: usize,
-    /// Distance of two rows in pixels.
+    /// Distance between adjacent rows in image pixels.
     pub stride_h: f32,
-    /// Distance of two columns in pixels.
+    /// Distance between adjacent columns in image pixels.
     pub stride_w: f32,
     /// Anchors of the cell at row 0, column 0.
     pub cells: Vec<Box4>,
@@ -30,7 +30,7 @@ impl AnchorLevel {
 }
 
 /// Anchors of a cell as in torchvision's AnchorGenerator: centred at 0, corners rounded half to
-/// even; `ratios` are height / width. Order: ratio, then size.
+/// even; `ratios` are height / width. Order: for each ratio, all sizes.
 pub fn cell_anchors(sizes: &[f32], ratios: &[f32]) -> Vec<Box4> {
     let mut cells = Vec::with_capacity(sizes.len() * ratios.len());
     for &ratio in ratios {
@@ -44,14 +44,15 @@ pub fn cell_anchors(sizes: &[f32], ratios: &[f32]) -> Vec<Box4> {
     cells
 }
 
-/// Anchors of a cell as in Detectron and maskrcnn-benchmark: inclusive boxes around the middle of a
-/// cell of `stride` pixels, sides rounded at that size and then scaled. Order: ratio, then size.
+/// Anchors of a cell as in Detectron and maskrcnn-benchmark: inclusive boxes around the centre of a
+/// cell of `stride` pixels. Sides are rounded for boxes of the cell's area, and then scaled to each
+/// size. Order: for each ratio, all sizes.
 pub fn cell_anchors_detectron(stride: f32, sizes: &[f32], ratios: &[f32]) -> Vec<Box4> {
     let stride = f64::from(stride);
     let centre = 0.5 * (stride - 1.0);
     let mut cells = Vec::with_capacity(sizes.len() * ratios.len());
     for &ratio in ratios {
-        // The reference's ratios are f64 literals: 0.3 there is not f32's 0.3.
+        // The reference's ratios are f64 literals: its 0.3 differs from the f32 value of 0.3.
         let ratio = shortest_f64(ratio);
         let w = (stride * stride / ratio).sqrt().round_ties_even();
         let h = (w * ratio).round_ties_even();
@@ -66,7 +67,7 @@ pub fn cell_anchors_detectron(stride: f32, sizes: &[f32], ratios: &[f32]) -> Vec
 }
 
 /// Anchors of a cell as in detectron2's DefaultAnchorGenerator: centred at 0, computed in f64 and
-/// not rounded; `ratios` are height / width. Order: size, then ratio.
+/// not rounded; `ratios` are height / width. Order: for each size, all ratios.
 pub fn cell_anchors_exact(sizes: &[f32], ratios: &[f32]) -> Vec<Box4> {
     let mut cells = Vec::with_capacity(sizes.len() * ratios.len());
     for size in sizes.iter().copied().map(shortest_f64) {
@@ -79,7 +80,8 @@ pub fn cell_anchors_exact(sizes: &[f32], ratios: &[f32]) -> Vec<Box4> {
     cells
 }
 
-/// The f64 nearest to the shortest decimal form of `v`, which is the literal in the source.
+/// The f64 nearest to the shortest decimal form of `v`, that is, to the literal that `v` was read
+/// from.
 fn shortest_f64(v: f32) -> f64 {
     v.to_string().parse().unwrap_or(f64::from(v))
 }

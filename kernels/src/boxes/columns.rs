@@ -1,4 +1,5 @@
-//! Boxes by column, so that the overlaps of one box with many are computed in vector registers.
+//! Boxes stored as one array per coordinate, so that the IoUs of one box with many are computed in
+//! vector registers.
 
 use super::geometry::{Box4, area, one};
 
@@ -56,7 +57,7 @@ impl BoxColumns {
     }
 }
 
-// f32::min and max handle NaN specially, which takes two more instructions each.
+// `f32::min` and `f32::max` treat NaN specially, which costs two more instructions each.
 fn least(a: f32, b: f32) -> f32 {
     if a < b { a } else { b }
 }

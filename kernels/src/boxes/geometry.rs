@@ -70,7 +70,7 @@ pub fn iou(a: &Box4, b: &Box4, plus_one: bool) -> f32 {
 }
 
 /// Generalized IoU (Rezatofighi et al., CVPR 2019): IoU minus the fraction of the enclosing box
-/// that neither covers; in -1..=1, and 0 for two identical points.
+/// that neither box covers; in -1..=1, and 0 for two identical points.
 pub fn giou(a: &Box4, b: &Box4) -> f32 {
     let (shared, union) = overlap(a, b, false);
     let iou = if union > 0.0 { shared / union } else { 0.0 };
@@ -80,7 +80,8 @@ pub fn giou(a: &Box4, b: &Box4) -> f32 {
     if hull > 0.0 { iou - (hull - union) / hull } else { iou }
 }
 
-/// Clips the corners to the image: `0..=width` and `0..=height`, for inclusive boxes one less.
+/// Clips the corners to the image: `0..=width` and `0..=height`; the upper limits are one less for
+/// inclusive boxes.
 pub fn clip(b: &Box4, size: ImageSize, plus_one: bool) -> Box4 {
     let right = size.width as f32 - one(plus_one);
     let bottom = size.height as f32 - one(plus_one);

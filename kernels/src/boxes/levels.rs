@@ -16,8 +16,8 @@ pub(crate) fn epsilons(rule: LevelEps) -> [f32; 2] {
 /// `min_level..=max_level`; in f32 and in torchvision's order. detectron2's rule adds 1e-8 inside
 /// the logarithm, and nothing to its result.
 ///
-/// maskrcnn-benchmark adds 1e-6 inside the logarithm. The three differ only for boxes within some
-/// 1e-6 (relative) of a boundary between levels.
+/// maskrcnn-benchmark adds 1e-6 inside the logarithm. The three rules differ only for boxes within
+/// some 1e-6 (relative) of a boundary between levels.
 pub fn roi_level(
     roi: &Box4,
     min_level: i32,
@@ -31,6 +31,6 @@ pub fn roi_level(
     let [inside, after] = epsilons(rule);
     let share = side / canonical_size + inside;
     let level = (canonical_level as f32 + share.log2() + after).floor();
-    // The cast saturates (a box without area is minus infinity), and NaN gives 0.
+    // The cast saturates (the level of a zero-area box is minus infinity), and turns NaN into 0.
     (level as i32).max(min_level).min(max_level)
 }

@@ -3,7 +3,7 @@
 use super::columns::BoxColumns;
 use super::geometry::Box4;
 
-/// No ground truth: the best IoU is below the background threshold.
+/// Background: the best IoU is below the background threshold.
 pub const BELOW: i32 = -1;
 /// Neither foreground nor background.
 pub const BETWEEN: i32 = -2;
@@ -11,9 +11,9 @@ pub const BETWEEN: i32 = -2;
 /// IoU from which a box is foreground, and below which it is background.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Thresholds {
-    /// At or above: foreground.
+    /// A box with at least this IoU is foreground.
     pub fg_iou: f32,
-    /// Below: background.
+    /// A box below this IoU is background.
     pub bg_iou: f32,
 }
 
@@ -31,8 +31,9 @@ impl Thresholds {
 }
 
 /// Matches the columns of `iou` (`[num_gts, num_boxes]`, row-major): the index of the best ground
-/// truth (the lowest at ties), [`BELOW`] or [`BETWEEN`]. With `low_quality`, every box whose IoU
-/// equals the best IoU of some ground truth keeps its best one, however low, 0 included.
+/// truth (the lowest at ties), [`BELOW`] or [`BETWEEN`]. With `low_quality`, a box whose IoU with
+/// some ground truth is the highest that this ground truth has, even if 0, is matched with the
+/// box's own best ground truth regardless of the thresholds.
 pub fn match_iou(
     iou: &[f32],
     num_boxes: usize,

@@ -1,9 +1,9 @@
 //! Box arithmetic: plain functions that the box ops, the scoring and the tests share.
 //!
-//! A box is `[x1, y1, x2, y2]` in pixels, f32. `plus_one` chooses the inclusive boxes of
-//! maskrcnn-benchmark (a box from 3 to 3 is one pixel wide); without it they are torchvision's.
-//! Formulas keep the order of operations of these two, so that f32 results are bit-identical where
-//! only `+ - * /` is involved.
+//! A box is `[x1, y1, x2, y2]` in pixels, f32. With `plus_one`, boxes are inclusive as in
+//! maskrcnn-benchmark (a box from 3 to 3 is one pixel wide); otherwise they are as in torchvision.
+//! Formulas use the order of operations of these two libraries, so f32 results that involve only `+
+//! - * /` are bit-identical to theirs.
 
 mod anchors;
 mod coder;

@@ -4,8 +4,8 @@ use super::columns::BoxColumns;
 use super::geometry::Box4;
 use super::rank::{rank_index, rank_key, sort_by_score};
 
-/// Indices kept, by (score descending, index ascending). A box is suppressed if its IoU with an
-/// earlier kept one is strictly greater than `threshold`.
+/// Indices of the kept boxes, sorted by (score descending, index ascending). A box is suppressed if
+/// its IoU with an earlier kept box is strictly greater than `threshold`.
 pub fn nms(boxes: &[Box4], scores: &[f32], threshold: f32, plus_one: bool) -> Vec<usize> {
     let order = sort_by_score(scores);
     let sorted: Vec<Box4> = order.iter().map(|&i| boxes[i]).collect();
@@ -36,8 +36,8 @@ pub fn nms_sorted(boxes: &[Box4], threshold: f32, plus_one: bool, max_keep: usiz
     kept
 }
 
-/// [`nms`] within each group (class, level); the indices kept of all groups, by (score
-/// descending, index ascending).
+/// [`nms`] within each group (a class or level). Returns the kept indices of all groups, sorted by
+/// (score descending, index ascending).
 pub fn batched_nms(
     boxes: &[Box4],
     scores: &[f32],
@@ -46,7 +46,7 @@ pub fn batched_nms(
     plus_one: bool,
 ) -> Vec<usize> {
     let mut order = sort_by_score(scores);
-    // Stable: within a group the order stays that of the scores.
+    // A stable sort: within a group, boxes remain sorted by score.
     order.sort_by_key(|&i| groups[i]);
     let mut kept = Vec::new();
     for group in order.chunk_by(|&a, &b| groups[a] == groups[b]) {

@@ -1,11 +1,12 @@
-//! The one order that every top-k and NMS uses: score descending, then index ascending.
+//! The order that every top-k and NMS uses: score descending, then index ascending.
 
-/// A key whose ascending order is (score descending, index ascending). Both zeros are equal, and
+/// A key whose ascending order is (score descending, index ascending). 0 and -0 rank equally, and
 /// NaN ranks like minus infinity.
 pub fn rank_key(score: f32, index: u32) -> u64 {
     let score = if score.is_nan() { f32::NEG_INFINITY } else { score + 0.0 };
     let bits = score.to_bits();
-    // Flips all bits of negative numbers and the sign of the others: unsigned order = float order.
+    // Flips all bits of negative numbers and the sign bit of all others, so that the unsigned order
+    // equals the float order.
     let ascending = if bits >> 31 == 1 { !bits } else { bits | 1 << 31 };
     u64::from(!ascending) << 32 | u64::from(index)
 }

@@ -1,6 +1,7 @@
-//! Rows in use of tensors with a capacity and a count.
+//! The used rows of tensors that have a capacity and a count.
 
-/// `count` as a length, clamped to `0..=capacity`: a wrong count must not exceed a tensor.
+/// `count` as a length, clamped to `0..=capacity`: a wrong count must not cause an access past the
+/// end of a tensor.
 pub(crate) fn at_most(count: i32, capacity: usize) -> usize {
     usize::try_from(count).unwrap_or(0).min(capacity)
 }

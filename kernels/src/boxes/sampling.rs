@@ -1,13 +1,13 @@
 //! Sampling of positives and negatives: the candidates with the smallest keys.
 
-/// How many of `batch` samples may be positive: `batch * fraction`, rounded down.
+/// Maximum number of positives among `batch` samples: `batch * fraction`, rounded down.
 pub fn max_positives(batch: usize, fraction: f32) -> usize {
     (batch as f32 * fraction) as usize
 }
 
-/// Samples up to `batch` of `labels`: at most [`max_positives`] with a label of 1 or more, the rest
-/// with label 0; of each kind, the labels with the smallest (key, index). Returns indices of
-/// positives and negatives, ascending each.
+/// Samples up to `batch` elements of `labels`: at most [`max_positives`] positives (label 1 or
+/// more), the rest negatives (label 0); of each kind, the elements with the smallest (key, index).
+/// Returns the indices of positives and of negatives, each in ascending order.
 pub fn sample(
     labels: &[i32],
     batch: usize,
@@ -24,7 +24,7 @@ pub fn sample(
 }
 
 /// The `count` of `indices` with the smallest (key, index), ascending; all of them, without
-/// computing keys, if there are no more.
+/// computing keys, if there are at most `count`.
 fn smallest(indices: Vec<usize>, count: usize, key: impl Fn(usize) -> u32) -> Vec<usize> {
     if indices.len() <= count {
         return indices;

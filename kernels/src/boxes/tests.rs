@@ -44,7 +44,8 @@ fn iou_columns_are_bit_identical_to_rows() {
         for b in others.iter().chain(&[[7.0; 4]]) {
             let mut row = vec![f32::NAN; 99];
             columns.iou_into(b, 5, &mut row);
-            // NaN, in the last box, means no overlap in either form.
+            // The last box has NaN coordinates, whose IoU is 0 in both the vector and the scalar
+            // form.
             for (got, other) in row.iter().zip(&boxes[5..]) {
                 assert_eq!(*got, iou(b, other, plus_one));
             }
@@ -90,7 +91,8 @@ fn matching_equals_hand_computed_values() {
         0.1, 0.1, 0.1, 0.1, 0.0,
     ];
     assert_eq!(match_iou(&iou, 5, thresholds, false), [0, BETWEEN, BETWEEN, BETWEEN, BELOW]);
-    // Row 2 ties at 0.1 in four columns: each keeps the row that is best for it.
+    // Row 2 has its highest IoU, 0.1, in four columns: each is matched with the best row of its own
+    // column.
     assert_eq!(match_iou(&iou, 5, thresholds, true), [0, 0, 1, 0, BELOW]);
     assert_eq!(match_iou(&[], 2, thresholds, true), [BELOW; 2]);
     assert_eq!(match_boxes(&[A, B], &[], thresholds, false), [BELOW; 2]);

@@ -28,7 +28,7 @@ pub(crate) fn box_list(
     crate::boxes::as_boxes(boxes(&[len, 4], seed, extent, max_side).as_f32()).to_vec()
 }
 
-/// The image of each row: the same number for each image, in image order.
+/// The image index of each row: each image has the same number of rows, in image order.
 pub(crate) fn in_order(rows: usize, images: usize) -> HostTensor {
     index(&[rows], (0..rows).map(|row| (row * images / rows) as i32).collect::<Vec<_>>())
 }
@@ -56,7 +56,7 @@ pub(crate) fn view(source: [i32; 2], network: [i32; 2], turns: i32) -> View {
     view
 }
 
-/// `[N, 15]` views of images of one size, with `turns` for each.
+/// `[N, 15]` views of images of one size, with one element of `turns` per image.
 pub(crate) fn views(source: [i32; 2], network: [i32; 2], turns: &[i32]) -> HostTensor {
     let rows = turns.iter().flat_map(|turns| view(source, network, *turns).row().to_vec());
     index(&[turns.len(), View::LEN], rows.collect::<Vec<_>>())

@@ -1,31 +1,32 @@
-//! Compares a device's results for an op with the CPU reference on the same inputs: of a case, or
-//! of values outside the table such as a training step's.
+//! Compares a device's results for an op with the CPU reference on the same inputs, which are from
+//! a case or, for example, from a training step.
 
 use crate::cpu::{HostData, HostTensor};
 use crate::{DType, Op, Precision, TensorDesc, signs};
 
 /// Relative tolerance of an fp16 output: twice the half ulp of rounding the exact result.
 const F16_RELATIVE: f64 = 1.0 / 1024.0;
-/// Relative tolerance of an f32 output: exp, log and others differ from libm's.
+/// Relative tolerance of an f32 output: the device's exp, log and other functions differ from
+/// libm's.
 const F32_RELATIVE: f64 = 4e-6;
 /// Tolerance of a tensor-core sum, per multiply-add, in units of the output's root mean square.
-/// Tensor cores truncate where fp32 rounds, so the error grows with the length of the sum. Twice
-/// the error of the emulated driver's A100 model.
+/// Tensor cores truncate where fp32 rounds, so the error grows with the length of the sum. The
+/// value is twice the error of the emulated driver's A100 model.
 pub const CUT_FLOOR: f64 = 2e-8;
 /// Tolerance of a TF32 GEMM, in units of the output's root mean square. Each operand has a random
-/// relative error of up to 2^-11: sums are off by 3e-4 of their root mean square, and the worst of
-/// 10^5 by 2.3e-3, or 5.5e-3 where five images of six are 0, which the root mean square includes
-/// too.
+/// relative error of up to 2^-11: sums are typically off by 3e-4 of their root mean square, and the
+/// worst of 10^5 sums by 2.3e-3, or by 5.5e-3 if five of six images are 0, which lowers the root
+/// mean square.
 const TF32_FLOOR: f64 = 6e-3;
 /// Half of the smallest positive fp16.
 const F16_LEAST: f64 = 1.0 / (1u64 << 25) as f64;
 
-/// Compares a device's outputs, then its `num_updates` updates, with those of the reference on the
-/// same inputs. Returns the largest error as a share of the tolerance.
-/// Integers and bitmaps must be equal. A float may be off by `relative * |reference|`, plus `floor`
-/// times the root mean square of the output; where tensor cores sum, the floor grows with the
-/// length of the sums. [`signs`] must match the device's own output: they may differ from the
-/// reference's only where a value does that is within its tolerance of 0.
+/// Compares a device's outputs, then its `num_updates` updates, with the reference's outputs and
+/// updates on the same inputs. Returns the largest error as a share of the tolerance. Integers and
+/// bitmaps must be equal. A float may be off by `relative * |reference|`, plus `floor` times the
+/// root mean square of the output; the floor of tensor-core sums grows with their length. [`signs`]
+/// must match the device's own output 0, so they may differ from the reference's only where that
+/// output is within its tolerance of 0.
 ///
 /// # Errors
 /// A one-line message with the first tensor that has an element outside its tolerance.
@@ -71,7 +72,7 @@ fn device_floor(op: &dyn Op, precision: Precision, flops: u64, outputs: &[Tensor
     }
 }
 
-/// The largest error as a share of the tolerance, at most 1.
+/// The largest error as a share of the tolerance; an `Err` if it exceeds 1.
 fn worst(
     got: &HostTensor,
     expected: &HostTensor,
@@ -85,7 +86,7 @@ fn worst(
             let half = expected.desc.role.gpu_dtype(precision) == DType::F16;
             close(g, e, floor, half)
         }
-        _ => Err("another element type".into()),
+        _ => Err("the element types differ".into()),
     }
 }
 
@@ -109,7 +110,7 @@ fn close(got: &[f32], expected: &[f32], floor: f64, half: bool) -> Result<f64, S
     for (i, (&g, &e)) in got.iter().zip(expected).enumerate() {
         let (g, e) = (f64::from(g), f64::from(e));
         let allowed = relative * e.abs() + floor * rms + least;
-        // NaN is correct if the reference has one too; otherwise it is the largest error.
+        // NaN is correct if the reference is NaN too; otherwise the error is infinite.
         let error = match (g == e, g.is_nan(), e.is_nan()) {
             (true, ..) | (_, true, true) => 0.0,
             (_, false, false) => (g - e).abs() / allowed,
@@ -137,8 +138,8 @@ mod tests {
     use crate::on_cpu::run;
     use crate::ops::conv2d::Conv2d;
 
-    /// An activation with its signs: of the reference, and of a device whose first value, or its
-    /// sign, differs.
+    /// Compares an activation with its signs with a reference from which its first value, or this
+    /// value's sign, differs.
     fn compare(reference: f32, device: f32, sign: bool) -> Result<f64, String> {
         let op = Conv2d { relu: true, signs: true, ..Conv2d::new(1, 0) };
         let x = normal(Role::Activation, &[1, 2, 2, 8], 1, 1.0);

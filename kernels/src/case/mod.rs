@@ -1,4 +1,5 @@
-//! The table of op cases: one list drives comparison, gradient check, determinism and the bench.
+//! Cases of ops. One table of cases serves the comparison with the reference, the gradient check,
+//! the determinism check and the benchmark.
 
 pub(crate) mod boxes;
 mod compare;
@@ -31,12 +32,13 @@ pub struct OpCase {
     pub updates: Vec<HostTensor>,
     /// Inputs whose gradient is compared with finite differences.
     pub grad_inputs: Vec<usize>,
-    /// Outputs of [`Role::Master`] carry gradients, and are not statistics for the backward ops.
+    /// True if outputs of [`Role::Master`] have gradients; otherwise they are statistics for the
+    /// backward ops.
     pub grad_of_masters: bool,
     /// Step of the finite difference, in units of the inputs.
     pub grad_eps: f32,
-    /// Tolerance on |finite difference - gradient|, relative to the larger of the two directional
-    /// derivatives' scale (see [`check_gradients`]).
+    /// Tolerance of |finite difference - gradient|, relative to the scale described at
+    /// [`check_gradients`].
     pub grad_tolerance: f64,
     /// Tolerance of a device's output near zero, in units of the output's root mean square (see
     /// [`compare_with_reference`]).
@@ -174,7 +176,7 @@ pub enum CaseError {
         /// Which output.
         output: usize,
     },
-    /// A gradient is not the derivative.
+    /// A gradient differs from the finite difference.
     #[error(
         "{case}: gradient of input {input} is {gradient:e} along a direction, the finite difference {difference:e}"
     )]
@@ -239,10 +241,10 @@ pub fn check_runs(case: &OpCase) -> Result<(), CaseError> {
     Ok(())
 }
 
-/// Compares the backward rule with central differences along random directions, one input at a
-/// time, of `sum(weights * outputs)`. The difference is relative to the larger of the derivative
-/// and the norm of the gradient over sqrt(elements), so that a nearly flat direction does not
-/// decide.
+/// Compares the backward rule with central differences of `sum(weights * outputs)` along random
+/// directions, for one input at a time. The error is relative to the larger of the derivative and
+/// the gradient's norm divided by sqrt(elements), so that a nearly flat direction does not
+/// dominate.
 ///
 /// Returns the worst relative error.
 ///

@@ -15,7 +15,7 @@ use crate::{Op, Precision, Sink, TensorDesc};
 /// The result of a case on a device.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct DeviceReport {
-    /// Ops run: the case's and those of its backward rule.
+    /// Number of ops that ran: the case's op and the ops of its backward rule.
     pub ops: usize,
     /// Largest error as a share of the tolerance; at most 1.
     pub worst: f64,
@@ -31,8 +31,8 @@ const FP32_FLOOR: f64 = 5e-6;
 /// device's types, and compares with the CPU reference on the same inputs
 /// ([`compare_with_reference`]).
 ///
-/// Both runs must be bit-identical. `large` ops, with more than this many FLOPs, run once. In f32
-/// the fp16 floors do not apply; TF32 GEMMs have their own floor.
+/// Both runs must be bit-identical. Ops with more than `large` FLOPs run only once. In f32 the fp16
+/// floors do not apply; TF32 GEMMs have their own floor.
 ///
 /// # Errors
 /// The first error found, as [`CaseError::Device`].
@@ -45,8 +45,8 @@ pub fn check_on_device(
     check(case, device, precision, large, None)
 }
 
-/// [`check_on_device`] with every GEMM kernel that supports the case and for which `takes` is true,
-/// once; without the cost model's choice.
+/// [`check_on_device`] in fp16, once with each GEMM kernel that supports the case and that `takes`
+/// accepts, in place of the cost model's choice.
 ///
 /// # Errors
 /// As [`check_on_device`].
@@ -103,7 +103,8 @@ struct Check<'a, 't> {
 }
 
 impl Check<'_, '_> {
-    /// Every step of the backward rule, on the reference's results of the earlier steps.
+    /// Checks every step of the backward rule. Its inputs are the reference's results of earlier
+    /// steps.
     fn backward(&mut self, outputs: &[HostTensor]) -> Result<(), CaseError> {
         let (case, precision) = (self.case, self.gpu.precision);
         let descs = |list: &[HostTensor]| list.iter().map(|t| t.desc.clone()).collect::<Vec<_>>();
@@ -181,7 +182,8 @@ impl Check<'_, '_> {
         Ok(expected)
     }
 
-    /// The GPU as plans see it: unchanged, or once for each kernel accepted by `takes`.
+    /// The GPUs to plan for: the device's own, or a copy of it for each kernel that `takes`
+    /// accepts.
     fn plans(
         &mut self,
         op: &dyn Op,
@@ -198,8 +200,8 @@ impl Check<'_, '_> {
     }
 }
 
-/// True if the op's launches include this kernel: planned from its inputs, outputs and updates
-/// without their memory.
+/// True if the op's launches on this GPU include this kernel. `tensors` are the op's inputs,
+/// outputs and updates; they get placeholder addresses.
 fn launches(op: &dyn Op, gpu: &Gpu, tensors: [&[TensorDesc]; 3], kernel: &str) -> bool {
     let mut next: DevicePtr = 1 << 40;
     let placed = tensors.map(|descs| {

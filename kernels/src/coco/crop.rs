@@ -4,7 +4,7 @@
 use super::Bitmap;
 use super::polygon::crossings;
 
-/// Pixels of a rectangle at (x, y) of an image; everything else is 0.
+/// Pixels of a rectangle at (x, y) of an image; all pixels outside are 0.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Crop {
     pub(crate) x: usize,
@@ -67,7 +67,7 @@ impl Crop {
         Self { x, y: 0, height, width: cropped_width, pixels }
     }
 
-    /// Zeros over the columns and rows between the marks.
+    /// A crop of zeros that covers the columns and rows of all marks.
     fn around(marks: impl Iterator<Item = (usize, usize)> + Clone) -> Self {
         let (columns, rows) = (marks.clone().map(|m| m.0), marks.map(|m| m.1));
         let (Some(x), Some(y)) = (columns.clone().min(), rows.clone().min()) else {
@@ -77,10 +77,10 @@ impl Crop {
         Self { x, y, height, width, pixels: vec![0; height * width] }
     }
 
-    /// Sets in `fill` the pixels below an odd number of marks of their column.
+    /// Sets in `fill` the pixels that have an odd number of marks at or above them in their column.
     fn fill_between(&self, marks: &[(usize, usize)], fill: &mut [u8]) {
         for &(column, row) in marks {
-            // A mark at the end of the rectangle has no pixels below it to switch.
+            // A mark below the last row of the rectangle affects no pixel.
             if row - self.y < self.height {
                 fill[(row - self.y) * self.width + column - self.x] ^= 1;
             }
@@ -94,7 +94,7 @@ impl Crop {
         }
     }
 
-    /// The whole image.
+    /// The mask of the whole image.
     pub(crate) fn paste(&self, height: usize, width: usize) -> Bitmap {
         let mut bitmap = Bitmap::zeros(height, width);
         for (row, pixels) in self.pixels.chunks_exact(self.width.max(1)).enumerate() {

@@ -2,10 +2,10 @@
 //!
 //! COCO scales a polygon by five, rounds, walks each edge in unit steps of its longer axis, and
 //! marks every step that crosses a column centre with the row where the inside begins or ends. Only
-//! steps between 5x+2 and 5x+3 count, and a sample depends only on its step, so here those steps
-//! are found directly (by a search where the edge is steep): equal results, at a cost that does not
-//! grow with the polygon's size. Every column is crossed an even number of times, so it can be
-//! filled independently.
+//! steps between samples 5x+2 and 5x+3 matter, and a sample depends only on its step, so this
+//! module computes these steps directly (on steep edges by binary search): the results are equal,
+//! and the cost does not grow with the polygon's size. Every column is crossed an even number of
+//! times, so it can be filled independently.
 
 /// Samples per pixel along each axis.
 const SCALE: f64 = 5.0;
@@ -26,7 +26,7 @@ pub(super) fn crossings(
     }
 }
 
-/// Rounds as in COCO: half up, then toward zero; clamped to 32 bits.
+/// Scales and rounds as in COCO: adds one half and truncates toward zero; clamped to 32 bits.
 fn sample_coordinate(v: f64) -> i64 {
     i64::from((SCALE * v + 0.5) as i32)
 }
@@ -90,7 +90,7 @@ impl Edge {
         }
     }
 
-    /// First step of a steep edge that is on the other side of `before + 0.5` than its start.
+    /// First step at which a steep edge has crossed `before + 0.5`.
     fn step_past(&self, before: i64) -> i64 {
         let past = |step: i64| {
             if self.slope > 0.0 { self.minor(step) > before } else { self.minor(step) <= before }

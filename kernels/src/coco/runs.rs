@@ -2,7 +2,7 @@
 
 use super::{Bitmap, Crop};
 
-/// The mask of `runs`. Runs past the last pixel stop there; missing ones are zeros.
+/// The mask of `runs`. Runs end at the last pixel at the latest; missing pixels are 0.
 pub fn decode_runs(runs: &[u32], height: usize, width: usize) -> Bitmap {
     Crop::of_runs(runs.iter().map(|&len| len as usize), height, width).paste(height, width)
 }
@@ -18,7 +18,7 @@ pub fn encode_runs(bitmap: &Bitmap) -> Vec<u32> {
     runs.finish()
 }
 
-/// Joins pixels that arrive down the columns into runs.
+/// Joins pixels, which are given column by column, into runs.
 #[derive(Debug, Default)]
 pub(crate) struct RunWriter {
     runs: Vec<u32>,

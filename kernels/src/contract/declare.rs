@@ -5,9 +5,10 @@
 /// It generates the parameter struct, a struct of the named inputs (see `op_inputs!`), and the
 /// [`Contract`](crate::contract::Contract). The rest is implemented by hand in
 /// [`Kernel`](crate::contract::Kernel). An input has a [`Kind`](crate::contract::Kind) and a shape,
-/// an output a [`Role`](crate::Role) and a shape; a parameter may be followed by a condition and
-/// the expected value for the error. `optional` inputs have a presence condition; `each` declares
-/// lists of equal length after the other inputs, `lists` one or more before them.
+/// an output a [`Role`](crate::Role) and a shape; a parameter may be followed by a condition and by
+/// a description of valid values for the error. `optional` inputs have a presence condition; `each`
+/// declares lists of equal length that follow the other inputs, `lists` declares lists that precede
+/// them.
 ///
 /// ```
 /// # use device::{Launch, LaunchArgs};

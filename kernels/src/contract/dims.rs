@@ -4,7 +4,7 @@ use std::any::Any;
 
 use crate::{DType, OpError, TensorDesc, check};
 
-/// Any extents; the same for all tensors with this shape.
+/// Matches any extents, which are the same for all tensors with this shape.
 const ANY: &str = "..";
 
 /// The names in one op's contract and the extents bound by its inputs; see
@@ -13,14 +13,15 @@ const ANY: &str = "..";
 pub struct Dims {
     op: &'static str,
     bound: Vec<(String, usize)>,
-    /// The first names, bound by parameters and so valid for all tensors.
+    /// Number of names at the start of `bound` that parameters bind, so they are valid for all
+    /// tensors.
     of_parameters: usize,
-    /// The extents of shapes with `..`.
+    /// The extents of shapes that contain `..`.
     whole: Vec<(String, Vec<usize>)>,
 }
 
 impl Dims {
-    /// No names yet. Errors name `op`.
+    /// Without names. Errors mention `op`.
     pub(super) fn of(op: &'static str) -> Self {
         Self { op, bound: vec![], of_parameters: 0, whole: vec![] }
     }
@@ -47,7 +48,7 @@ impl Dims {
         check::dtype(self.op, tensor, desc, elements)
     }
 
-    /// The checked op, for its errors: the declared one, or its gradient.
+    /// Name of the checked op, for errors: the declared op, or its gradient.
     pub fn op(&self) -> &'static str {
         self.op
     }
@@ -60,12 +61,12 @@ impl Dims {
         }
     }
 
-    /// Binds `name` to something other than an input's extent.
+    /// Binds `name` to an extent that is not from an input.
     pub fn bind(&mut self, name: &str, extent: usize) {
         self.bound.push((name.to_string(), extent));
     }
 
-    /// Binds the name of a parameter, if its value is an extent.
+    /// Binds the name of a parameter to its value, if that is a `usize`.
     pub fn bind_parameter(&mut self, name: &str, value: &dyn Any) {
         if let Some(extent) = value.downcast_ref() {
             self.bind(name, *extent);
@@ -77,7 +78,8 @@ impl Dims {
         self.of_parameters = self.bound.len();
     }
 
-    /// Forgets the names that are valid for one tensor, or one position of lists.
+    /// Forgets lower-case names, which are valid only for one tensor, or for the tensors at one
+    /// position of the lists.
     pub(super) fn forget_small(&mut self) {
         let of_tensors = self.bound.split_off(self.of_parameters);
         self.bound.extend(of_tensors.into_iter().filter(|(name, _)| !is_small(name)));

@@ -20,19 +20,20 @@ use crate::{BackwardRule, Cost, DType, Fusion, OpError, OpRef, Role, TensorDesc,
 /// Names, element types and shapes of an op's tensors.
 ///
 /// In a shape such as `[N, h, 4A]` a number is a fixed extent. A capitalized name is bound by the
-/// first tensor that has it, and is valid for all tensors; a lower-case one is valid within a
-/// tensor, or within the tensors of one position of lists. Sums and multiples (`P+G`, `N*B`, `4A`)
-/// are computed from their parts if any tensor binds these, and are names otherwise. `..` is any
-/// extents (`[..]`, `[M, .., K]`), the same for all tensors of that shape.
+/// first tensor that has it, and is valid for all tensors; a lower-case name is valid within one
+/// tensor, or for the tensors at one position of the lists. Sums and multiples (`P+G`, `N*B`, `4A`)
+/// are computed from their parts if tensors bind these parts, and are names otherwise. `..` matches
+/// any extents (`[..]`, `[M, .., K]`), which are the same for all tensors with this shape.
 #[derive(Debug, Clone, Copy)]
 pub struct Contract {
     /// Name of the op in snake case.
     pub op: &'static str,
     /// Required inputs.
     pub inputs: &'static [Tensor],
-    /// Inputs that may be absent, after them.
+    /// Inputs that may be absent, after the required inputs.
     pub optional: &'static [Tensor],
-    /// Lists of one length, after them: all of the first, then all of the second.
+    /// Lists of equal length, after all other inputs: all tensors of the first list, then all of
+    /// the second.
     pub each: &'static [Tensor],
     /// True if the lists come before all other inputs.
     pub lists_first: bool,
@@ -56,7 +57,7 @@ pub struct Tensor {
 pub struct Output {
     /// Its purpose.
     pub role: Role,
-    /// Its shape, of extents that the inputs or [`Kernel::sizes`] bind.
+    /// Its shape. Names are bound by inputs, [`Kernel::sizes`] or [`Kernel::check`].
     pub shape: &'static str,
 }
 
@@ -96,7 +97,7 @@ impl Kind {
     }
 }
 
-/// An input with its declaration, and true if it begins a position of lists.
+/// An input's declaration; true if lower-case names are forgotten before it; the input.
 type Named<'a, T> = (&'static Tensor, bool, &'a T);
 
 impl Contract {
@@ -105,7 +106,8 @@ impl Contract {
         self.inputs.len() + optional.iter().filter(|present| **present).count()
     }
 
-    /// The inputs, each position of lists together; `None` if their number is wrong.
+    /// The inputs with their declarations, list tensors grouped by position; `None` if the number
+    /// of inputs is wrong.
     fn named<'a, T>(&self, inputs: &'a [T], optional: &[bool]) -> Option<Vec<Named<'a, T>>> {
         let fixed = self.fixed(optional);
         let (fixed, listed) = if self.lists_first {
@@ -143,13 +145,13 @@ impl Contract {
         match (self.fixed(optional), self.each.len()) {
             (fixed, 0) => fixed.to_string(),
             (fixed, 1) => format!("at least {}", fixed + 1),
-            (fixed, lists) => format!("{fixed}, and {lists} for each of at least one position"),
+            (fixed, lists) => format!("{fixed} plus a positive multiple of {lists}"),
         }
     }
 }
 
-/// Checks parameters and inputs of an op, with errors under `name`: the op's own, or its
-/// gradient's, which takes the same inputs first. The result has the extents.
+/// Checks the parameters and inputs of an op, and returns the extents. Errors mention `name`: the
+/// op's name, or the name of its gradient, whose first inputs are the op's.
 pub(crate) fn dims_of<K: Kernel>(
     op: &K,
     name: &'static str,
@@ -165,7 +167,7 @@ pub(crate) fn dims_of<K: Kernel>(
     op.bind_parameters(&mut dims);
     op.sizes(&mut dims);
     dims.keep_all();
-    // A term such as `N*B` may precede its parts: it is known in the second pass.
+    // Two passes: a term such as `N*B` that precedes its parts is checked in the second pass.
     for (tensor, begins, desc) in named.iter().chain(&named) {
         if *begins {
             dims.forget_small();
@@ -186,7 +188,7 @@ pub trait Declared {
         vec![]
     }
 
-    /// Binds the name of each parameter that is a number of things (`usize`).
+    /// Binds the name of each parameter that is a `usize`.
     fn bind_parameters(&self, dims: &mut Dims);
 
     /// Checks each parameter by itself.
@@ -196,7 +198,7 @@ pub trait Declared {
     fn check_parameters(&self) -> Result<(), OpError>;
 }
 
-/// Floating-point operations of a run, where an op reads and writes each tensor once.
+/// Floating-point operations of one run of an op that reads and writes each tensor once.
 #[derive(Debug, Clone, Copy)]
 pub enum Flops {
     /// This many per element of the first input.
@@ -205,7 +207,8 @@ pub enum Flops {
     Output(u64),
 }
 
-/// The hand-written part of a declared op. Methods that [`Op`](crate::Op) also has mean the same.
+/// The hand-written part of a declared op. Methods have the same meaning as the methods of this
+/// name in [`Op`](crate::Op).
 #[allow(missing_docs)]
 pub trait Kernel: Declared + Any + Debug + Send + Sync {
     /// The floating-point operations, for [`Kernel::cost`].

@@ -10,8 +10,8 @@ use crate::matmul::ConvShape;
 /// Channels processed together.
 const BLOCK: usize = 32;
 
-/// `y = conv(x, w) + bias`, or with `turned` filters the gradient of the input: `x`, `y [N,H,W,C]`,
-/// `w [C,R,S,1]`.
+/// `y = conv(x, w) + bias`, or, with `turned` filters (rotated by 180 degrees), the input gradient:
+/// `x`, `y [N,H,W,C]`, `w [C,R,S,1]`.
 pub(crate) fn convolve_on_cpu(
     s: &ConvShape,
     x: &[f32],
@@ -38,7 +38,7 @@ pub(crate) fn convolve_on_cpu(
 }
 
 wide! {
-    /// Row `at % H` of the output of image `at / H`.
+    /// Computes row `at % H` of the output of image `at / H`.
     fn row(
         s: &ConvShape,
         x: &[f32],

@@ -15,12 +15,13 @@ const CHANNELS: usize = 64;
 const MIN_CHUNK: usize = 4;
 const MAX_CHUNKS: usize = 512;
 
-/// True if the kernels support it.
+/// True if the kernels support this convolution.
 pub(crate) fn runs(s: &ConvShape) -> bool {
     is_depthwise(s) && [s.kernel_h, s.kernel_w] == [SIDE; 2] && s.channels.is_multiple_of(2)
 }
 
-/// `y = conv(x, w) + bias`, or the gradient of x from that of y, from `x`, `w` to `y`.
+/// `y = conv(x, w) + bias`. If `turned`, the input gradient: `x` is the output's gradient, `y` the
+/// input's.
 pub(crate) fn convolve(
     s: &ConvShape,
     [x, w, y]: [Buffer<'_>; 3],

@@ -30,7 +30,8 @@ impl Dual {
         Self { value, slope }
     }
 
-    /// `self * a + other * b` for plain numbers a and b, with `value` given.
+    /// A number with this value and the derivatives of `self * a + other * b`, where a and b are
+    /// constants.
     fn combine(self, other: Self, value: f64, a: f64, b: f64) -> Self {
         let slope = std::array::from_fn(|i| a * self.slope[i] + b * other.slope[i]);
         Self { value, slope }
@@ -92,8 +93,8 @@ pub fn decode_box(deltas: [f32; 4], roi: [f32; 4], weights: [f32; 4]) -> [f32; 4
         .map(|v| v as f32)
 }
 
-/// The derivatives with respect to `deltas`, given `grad` with respect to the corners of the
-/// decoded box. A clamped dw or dh gets none.
+/// The derivatives with respect to `deltas`, given `grad`, the derivatives with respect to the
+/// corners of the decoded box. They are 0 for a clamped dw or dh.
 pub fn decode_box_grad(
     deltas: [f32; 4],
     roi: [f32; 4],

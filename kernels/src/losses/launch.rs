@@ -23,8 +23,8 @@ pub(crate) fn loss_gradient(grad_output: Buffer<'_>) -> Arg {
     StructArg::new().pointers([wide, narrow], 2).arg()
 }
 
-/// Blocks for `rows` rows if a block processes `rows_a_block` at a time: at least one, as a loss
-/// without rows is still written.
+/// Blocks for `rows` rows if a block processes `rows_a_block` at a time: at least one, since the
+/// loss is written even if there are no rows.
 pub(crate) fn blocks(rows: usize, rows_a_block: usize) -> usize {
     rows.div_ceil(rows_a_block).clamp(1, MAX_BLOCKS)
 }

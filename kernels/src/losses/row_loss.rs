@@ -1,9 +1,9 @@
 //! Losses that are a mean over rows: common code for the CPU and the launches.
 //!
-//! Their first input is a value for each row and column, followed by other inputs per row, and by
-//! name `labels`, `image_idx`, `num_images` and, if not all rows are in use, `count`. The arguments
-//! of the kernels are a struct of the loss (pointers to the inputs without the named ones, then
-//! [`RowLoss::parameters`]), and `LossRows` of `cuda/losses.cuh`.
+//! The first input has a value for each row and column; other inputs have values per row. The
+//! inputs `labels`, `image_idx`, `num_images` and, if not all rows are in use, `count` are
+//! recognised by name. The arguments of the kernels are a struct of the loss (pointers to all
+//! inputs but these, then [`RowLoss::parameters`]), and `LossRows` of `cuda/losses.cuh`.
 
 use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg};
 use rayon::prelude::*;
@@ -37,15 +37,15 @@ pub(crate) trait RowLoss: Declared + Clone + Send + Sync {
     const FLOPS: [u64; 2];
     /// Elements per row; `None`: any number from 1 on.
     const COLUMNS: Option<usize> = None;
-    /// Smallest label that the mean counts.
+    /// Smallest label of a row that the mean counts.
     const COUNTED_FROM: i32 = 0;
     /// Smallest label of a row that has a loss.
     const LOSS_FROM: i32;
     /// Rows that a CPU task sums.
     const ROWS_A_TASK: usize = 256;
 
-    /// Images whose rows share a mean, and the rows per image that its sum is divided by; `None`:
-    /// the number of counted rows.
+    /// Number of images whose rows share a mean, and the number of rows per image that the sum is
+    /// divided by; `None`: it is divided by the number of counted rows.
     fn mean(&self) -> (usize, Option<usize>);
 
     /// Adds the parameters of the kernels' struct; a row has `columns` elements.
@@ -54,7 +54,7 @@ pub(crate) trait RowLoss: Declared + Clone + Send + Sync {
         arg
     }
 
-    /// The weight of a row's loss, whose share of the mean is `weight`.
+    /// The weight of a row's loss, given the row's `weight` in the mean.
     fn weight(&self, weight: f64, columns: usize) -> f64 {
         let _ = columns;
         weight
@@ -110,8 +110,8 @@ impl<'a, L: RowLoss> Rows<'a, L> {
         Self { loss, inputs, labels, count, columns: columns(inputs[0].desc), weights }
     }
 
-    /// The weight of a row, if it has a loss. No other row is read, so that its NaNs do not
-    /// propagate.
+    /// The weight of a row, if it has a loss. Rows without a loss are not read, so that their NaNs
+    /// do not propagate.
     fn weight(&self, row: usize) -> Option<f64> {
         let has_loss = row < self.count && self.labels[row] >= L::LOSS_FROM;
         let weight = has_loss.then(|| self.loss.weight(self.weights.of(row), self.columns));
@@ -119,7 +119,7 @@ impl<'a, L: RowLoss> Rows<'a, L> {
     }
 }
 
-/// The loss, as the first output.
+/// Computes the loss, the first output.
 pub(crate) fn run<L: RowLoss>(loss: &L, args: &mut CpuArgs<'_>) {
     let rows = Rows::new(loss, &args.inputs);
     args.outputs[0].f32()[0] = sum_rows(rows.labels.len(), L::ROWS_A_TASK, |row| {
@@ -127,7 +127,7 @@ pub(crate) fn run<L: RowLoss>(loss: &L, args: &mut CpuArgs<'_>) {
     });
 }
 
-/// `grad_output` times its gradient, as the first output.
+/// Computes `grad_output` times the gradient of the loss, the first output.
 pub(crate) fn run_gradient<L: RowLoss>(loss: &L, grad_output: f32, args: &mut CpuArgs<'_>) {
     let rows = Rows::new(loss, &args.inputs);
     let g = args.outputs[0].f32().par_chunks_mut(rows.columns.max(1)).with_min_len(16);
@@ -140,7 +140,7 @@ pub(crate) fn run_gradient<L: RowLoss>(loss: &L, grad_output: f32, args: &mut Cp
 /// Names of a loss's kernels: the loss, its gradient, the sum over blocks.
 pub(crate) type Kernels = [&'static str; 3];
 
-/// The struct of the loss, and the rows.
+/// The kernels' arguments: the struct of the loss, and `LossRows`.
 fn arguments<L: RowLoss>(loss: &L, args: &LaunchArgs<'_>) -> [Arg; 2] {
     let contract = L::CONTRACT;
     let inputs = contract.inputs.iter().zip(&args.inputs);
@@ -161,15 +161,16 @@ pub(crate) fn rows_argument(
     StructArg::new()
         .pointers(NAMED.map(find), NAMED.len())
         .ints([args.inputs[0].dim(0)])
-        // More images per group than an int holds are all images in one group either way.
+        // If the number does not fit an int, all images are in one group, as they are with
+        // `i32::MAX`.
         .field(i32::try_from(ipg).unwrap_or(i32::MAX))
         .field(counted_from)
         .ints([rows_per_image.unwrap_or(0)])
         .arg()
 }
 
-/// Number of blocks over the rows of `x`, and threads per block. A loss without rows is written,
-/// too.
+/// Number of blocks over the rows of `x`, and threads per block. At least one block, since a loss
+/// without rows is written, too.
 fn grid<L: RowLoss>(x: &TensorDesc) -> (usize, u32) {
     match L::LAUNCH {
         RowLaunch::Thread(threads) => (blocks(x.dim(0), threads as usize), threads),

@@ -8,13 +8,13 @@ pub(crate) struct RowWeights<'a> {
     images_per_group: usize,
     num_images: usize,
     image_idx: &'a [i32],
-    /// Weight of a row of each group.
+    /// Weight of a row, by group.
     groups: Vec<f64>,
 }
 
 impl<'a> RowWeights<'a> {
-    /// Counts the rows of each group that satisfy `counts`. Rows of no image, or of an image at or
-    /// past `num_images`, belong to no group.
+    /// Counts the rows of each group that satisfy `counts`. Rows without an image, or of an image
+    /// at or past `num_images`, belong to no group.
     pub(crate) fn new(
         images_per_group: usize,
         num_images: &[i32],
@@ -36,8 +36,8 @@ impl<'a> RowWeights<'a> {
         weights
     }
 
-    /// [`Self::new`] with an optional fixed divisor: this many rows for each image of a group,
-    /// regardless of how many count.
+    /// [`Self::new`] with an optional fixed divisor: `rows_per_image` for each image of a group,
+    /// regardless of the number of counted rows.
     pub(crate) fn over(
         rows_per_image: Option<usize>,
         images_per_group: usize,
@@ -66,8 +66,8 @@ impl<'a> RowWeights<'a> {
     }
 }
 
-/// Sum of `value` over the rows: f64, tasks of a fixed size, added in order, so that it does not
-/// depend on the number of threads.
+/// Sum of `value` over the rows, in f64. Tasks have a fixed number of rows and are added in order,
+/// so that the result does not depend on the number of threads.
 pub(crate) fn sum_rows(
     rows: usize,
     rows_a_task: usize,

@@ -42,9 +42,9 @@ impl Axis {
         }
     }
 
-    /// Its gradient at coordinates `o = class (mod stride)` reads `(o + pad - r * dilation) /
-    /// stride` at those kernel coordinates `r` for which this is an integer: all of them with a
-    /// dilation, which is never combined with a stride.
+    /// The input gradient at coordinates `o = class (mod stride)` reads `(o + pad - r * dilation) /
+    /// stride` at the kernel coordinates `r` for which this is an integer. With a dilation, which
+    /// is never combined with a stride, these are all kernel coordinates.
     pub(super) fn gradient(
         inputs: usize,
         kernel: usize,

@@ -1,5 +1,5 @@
-//! GEMMs with bf16 operands and f32 accumulators: operands are pairs of bf16, which the tile uses
-//! in place of elements.
+//! GEMMs with bf16 operands and f32 accumulators: operands are stored as pairs of bf16, each of
+//! which the tile processes as one element.
 
 use std::cell::Cell;
 
@@ -10,16 +10,16 @@ use crate::isa::{Isa, wide};
 use crate::tasks;
 
 thread_local! {
-    /// Buffers for a GEMM's operands as pairs; taken while one runs, as this thread may start
-    /// another task's GEMM while it waits.
+    /// Buffers for a GEMM's operands as pairs. A running GEMM takes them out, as this thread may
+    /// start the GEMM of a different task while it waits.
     static OPERANDS: Cell<[Vec<f32>; 2]> = const { Cell::new([Vec::new(), Vec::new()]) };
 }
 
 /// Elements converted per task.
 const PIECE: usize = 1 << 16;
 
-/// Calls `product` with both operands of a forward GEMM as pairs along the channels, and the
-/// corresponding convolution. False, without a call, if the number of channels is odd.
+/// Calls `product` with the convolution over pairs and with both operands of a forward GEMM as
+/// pairs along the channels. False, without a call, if the number of channels is odd.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn forward(
     proof: Avx512Bf16,
@@ -40,7 +40,8 @@ pub(super) fn forward(
     true
 }
 
-/// The same for the input gradient: pairs along the filters. Not for groups.
+/// [`forward`] for the input gradient: pairs along the filters. Also false for grouped
+/// convolutions.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn grad_input(
     proof: Avx512Bf16,
@@ -106,7 +107,7 @@ wide! {
 
 wide! {
     /// Rounds rows of `width` to bf16 and packs two rows into one row of pairs, in place: the first
-    /// half of the rows then holds them. An odd last row is paired with zeros.
+    /// half of the rows then contains the pairs. An odd last row is paired with zeros.
     pub(super) fn pair_rows(width: usize, rows: &mut [f32]) {
         let pairs = (rows.len() / width).div_ceil(2);
         let (first, second) = rows.split_at_mut(width);
@@ -121,7 +122,7 @@ wide! {
     }
 }
 
-/// Rounds a row and the one after it, if there is one, to pairs in place of the first.
+/// Rounds a row and the next row, if there is one, to pairs, which replace the first row.
 #[inline(always)]
 fn pair_row(row: &mut [f32], next: &[f32]) {
     if next.is_empty() {

@@ -8,29 +8,29 @@ use super::rows::{Row, RowMap};
 use super::tile::MAX_RUN;
 use super::{ConvShape, PACK_LIMIT};
 
-/// Below this many channels a run is too short for the tile; the task unfolds rows.
+/// With fewer channels, a run is too short for the tile, and tasks unfold rows.
 const MIN_RUN: usize = 8;
 
-/// Elements between rows that start at the same set of the L1: 4 KiB.
+/// Distance in elements between addresses that map to the same set of the L1 cache: 4 KiB.
 const SETS: usize = 1 << 10;
 
 /// Elements of a cache line.
 const LINE: usize = 16;
 
-/// Columns that a pass keeps together even if the whole reduction then does not fit.
+/// Minimum columns of a pass, even if the whole reduction then does not fit the workspace.
 const MIN_PASS_COLUMNS: usize = 512;
 
 /// Output positions that read the same taps.
 pub(super) struct Class {
-    /// Rows and columns that the positions read.
+    /// The positions, with the taps that they read.
     pub map: RowMap,
     /// Elements per tap: the channels of a group, or the whole window if rows are unfolded.
     pub channels: usize,
     /// The first of these channels in the input.
     pub first_channel: usize,
-    /// Columns of the output that use them.
+    /// Columns of the output that use these channels.
     pub columns: Range<usize>,
-    /// Rows are copied to contiguous memory before the GEMM.
+    /// True if rows are copied to contiguous memory before the GEMM.
     pub unfold: bool,
 }
 
@@ -119,12 +119,12 @@ impl Class {
         (0..s.groups).flat_map(classes).collect()
     }
 
-    /// Kernel positions of the taps that blocks count.
+    /// Kernel positions of the taps, as blocks number them.
     pub(super) fn kernel_taps(&self) -> &[usize] {
         if self.unfold { &[0] } else { &self.map.kernel_taps }
     }
 
-    /// Offsets of the taps that blocks count.
+    /// Offsets of the taps, as blocks number them.
     pub(super) fn tap_offsets(&self) -> &[isize] {
         if self.unfold { &[0] } else { &self.map.tap_offsets }
     }
@@ -188,7 +188,8 @@ impl Class {
         !self.unfold && self.map.taps() == 1 && self.channels.is_multiple_of(SETS)
     }
 
-    /// Copies such rows with an extra cache line between them; `rows` then point to the copies.
+    /// Copies rows that share sets, with an extra cache line between them; `rows` then refer to the
+    /// copies.
     pub(super) fn copy_apart(&self, x: &[f32], rows: &mut [Row], out: &mut Vec<f32>) {
         let pitch = self.channels + LINE;
         out.resize(rows.len() * pitch, 0.0);

@@ -19,9 +19,9 @@ pub(crate) struct Epilogue<'a> {
 /// Position of a block of the reduction among the blocks of its output.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Turn {
-    /// The first block overwrites, later ones add.
+    /// True for the first block, which overwrites the output; later blocks add to it.
     pub first: bool,
-    /// The last block applies the epilogue.
+    /// True for the last block, which applies the epilogue.
     pub last: bool,
 }
 
@@ -76,7 +76,7 @@ impl<const NR: usize> PanelEpilogue<'_, NR> {
         }
     }
 
-    /// Writes pieces of `W` accumulators, starting with `first`.
+    /// Writes pieces of `W` accumulators, starting with accumulator `first`.
     #[inline(always)]
     fn store_pieces<const W: usize>(
         &self,
@@ -117,14 +117,14 @@ impl<const NR: usize> PanelEpilogue<'_, NR> {
             v = std::array::from_fn(|i| v[i] + residual[i]);
         }
         if self.relu {
-            // Not `max`, so that a NaN stays NaN and can be found.
+            // Not `max`, which would replace NaN by 0 and so hide it.
             v = std::array::from_fn(|i| if v[i] < 0.0 { 0.0 } else { v[i] });
         }
         v
     }
 }
 
-/// The `at`-th `W` of the values.
+/// The `at`-th piece of `W` values.
 #[inline(always)]
 fn piece<const W: usize>(values: &[f32], at: usize) -> [f32; W] {
     values.as_chunks::<W>().0[at]

@@ -7,8 +7,8 @@ use super::tile::{Acc, Tile, with_tile};
 use crate::isa::Isa;
 
 /// `dw[c] = sum over the positions of images of g[position] * x[position][c]`: `x [N,positions,C]`,
-/// `g [N,positions]`, `dw [C]`, overwritten; `images` are in order. Bit-identical to
-/// [`super::conv_grad_weight`] with zero gradient in the other images, up to the sign of zeros.
+/// `g [N,positions]`, `dw [C]`, overwritten; `images` are ascending. Bit-identical to
+/// [`super::conv_grad_weight`] with a gradient of 0 in all other images, up to the sign of zeros.
 pub(crate) fn filter_gradient(
     x: &[f32],
     g: &[f32],

@@ -1,9 +1,9 @@
 //! Convolution and its input gradient, as GEMMs of gathered rows with packed weights.
 //!
-//! Each round packs the weights once; then tasks share the output positions. A task loops over the
-//! blocks of the reduction, within each over panels of columns (16 or 32 KiB of weights, in L1),
-//! and within each over tiles of rows (16 tiles of them, in L2). If there are few positions, tasks
-//! share the columns instead, and each packs its own weights.
+//! Each round packs its weights once; then the output positions are divided among tasks. A task
+//! loops over the blocks of the reduction, for each block over panels of columns (16 or 32 KiB of
+//! weights, in L1), and for each panel over tiles of rows (up to 16 tiles, in L2). If there are few
+//! positions, the columns are divided among tasks instead, and each task packs its own weights.
 
 use std::ops::Range;
 
@@ -21,10 +21,10 @@ use super::{ALIGN_SLACK, ConvShape, Epilogue, GROUP, aligned};
 use crate::isa::{self, Isa, wide};
 use crate::tasks;
 
-/// Maximum number of row tiles per task: a block of them stays in L2.
+/// Maximum number of row tiles per task: their values for one block of the reduction stay in L2.
 const MAX_TASK_TILES: usize = 16;
 
-/// Maximum rows of a strip.
+/// Maximum rows of a strip (see [`strip_width`]).
 const MAX_STRIP_ROWS: usize = 256;
 
 /// Maximum columns of a strip: their weights take 256 KiB of L2.
@@ -112,7 +112,7 @@ pub(crate) fn conv_grad_input(
     });
 }
 
-/// The same for the input gradient.
+/// Calls `run` with the GEMM of the input gradient of such a convolution.
 fn gradients(
     merged: &ConvShape,
     [g, w]: [&[f32]; 2],
@@ -133,10 +133,11 @@ pub(crate) fn gather_workspace_len(shape: &ConvShape) -> usize {
         let rounds = PANELS.into_iter().flat_map(|panel| rounds(classes, panel));
         rounds.map(|round| round_len(&round)).max().unwrap_or(0)
     };
-    // Packed weights do not depend on the images, and classes take memory for each.
+    // A single image suffices: packed weights do not depend on the images, while the memory for
+    // classes does.
     let one = merged.with_images(merged.images.min(1));
     let forward = longest(&Class::forward(&one)).max(longest(&Class::gradients(&one)));
-    // GEMMs of pairs have half the reduction, and other rounds.
+    // GEMMs of bf16 pairs have half the reduction length, and therefore different rounds.
     let (channels, filters) = (one.channels / 2, one.filters / 2);
     let of_pairs = longest(&Class::forward(&ConvShape { channels, ..one }));
     let of_pairs = of_pairs.max(longest(&Class::gradients(&ConvShape { filters, ..one })));
@@ -187,8 +188,9 @@ impl GatherGemm<'_> {
         }
     }
 
-    /// Columns per task, if `tall` tasks of `work` multiply-adds share the rows: whole panels, and
-    /// all of them unless these are too few tasks. Results are bit-identical for any choice.
+    /// Columns per task, if the rows are divided among `tall` tasks of `work` multiply-adds: all
+    /// columns, or some whole panels if there would be too few tasks. Results are bit-identical for
+    /// any choice.
     fn task_columns<const NR: usize>(&self, tall: usize, work: usize) -> usize {
         let panels = self.columns.div_ceil(NR);
         let wide = tasks::pieces(tall, panels.min(work / MIN_TASK_WORK));
@@ -210,7 +212,7 @@ impl GatherGemm<'_> {
         }
     }
 
-    /// Computes a pass for a part.
+    /// Computes a pass for a part of the output.
     fn task<T: Tile<MR, NR>, const MR: usize, const NR: usize>(
         &self,
         tile: T,
@@ -237,7 +239,7 @@ impl GatherGemm<'_> {
         }
     }
 
-    /// Computes a part that has all rows, and packs its own weights.
+    /// Computes a part of the output that has all rows, and packs the weights for it.
     fn strip<T: Tile<MR, NR>, const MR: usize, const NR: usize>(
         &self,
         tile: T,
@@ -297,7 +299,7 @@ impl GatherGemm<'_> {
     }
 }
 
-/// The weights of a class's group, and `columns` of the output relative to that group.
+/// The weights of a class's group, and the output's `columns` as indices into these weights.
 fn of_group<'a>(
     weights: Weights<'a>,
     class: &Class,
@@ -384,18 +386,18 @@ wide! {
     }
 }
 
-/// Columns of a strip: a task that computes all `rows`, and packs its own weights into L2. `None`
-/// if other tasks would have to pack the same weights, or there would be too few tasks. Results are
-/// bit-identical for any choice.
+/// Columns of a strip, which is the part of a task that computes all `rows` and packs its own
+/// weights into L2. `None` if there are too many rows for one task, or too few columns to occupy
+/// all threads. Results are bit-identical for any choice.
 fn strip_width<const NR: usize>(rows: usize, columns: usize) -> Option<usize> {
     let (panels, tasks) = (columns.div_ceil(NR), 2 * tasks::threads());
     let few = rows <= MAX_STRIP_ROWS && panels >= tasks;
     few.then(|| (panels / tasks).min(MAX_STRIP / NR) * NR)
 }
 
-/// Number of tasks for this many rows, of `work` multiply-adds each: a multiple of the number of
-/// threads if there are several per thread, for load balance. Results are bit-identical for any
-/// choice.
+/// Number of tasks for this many rows with `work` multiply-adds per row: if there are more tasks
+/// than threads, a multiple of the number of threads, for load balance. Results are bit-identical
+/// for any choice.
 fn tall_tasks<const MR: usize>(rows: usize, work: usize) -> usize {
     let threads = tasks::threads();
     let even = rows.div_ceil(tasks::wanted());

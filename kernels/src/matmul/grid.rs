@@ -21,15 +21,15 @@ pub(super) struct Part<'a> {
 // SAFETY: a part is a unique borrow of its elements, like `&mut [f32]`, which is `Send`.
 unsafe impl Send for Part<'_> {}
 
-/// Splits a height into about `count` parts of whole units, the last one possibly partial; sizes
-/// differ by at most one unit.
+/// Row indices that split a height into about `count` parts of whole units of `unit` rows; the last
+/// unit may be partial. Sizes differ by at most one unit.
 pub(super) fn shares(height: usize, unit: usize, count: usize) -> Vec<usize> {
     let units = height.div_ceil(unit);
     let count = count.clamp(1, units.max(1));
     (0..=count).map(|i| height.min(i * units / count * unit)).collect()
 }
 
-/// Splits a height every `step`.
+/// Row indices that split a height into parts of `step` rows.
 pub(super) fn steps(height: usize, step: usize) -> Vec<usize> {
     (0..height).step_by(step).chain([height]).collect()
 }

@@ -8,8 +8,8 @@ use std::borrow::Cow;
 use super::ConvShape;
 
 impl ConvShape {
-    /// The same convolution with as many groups as possible that have multiples of `least` channels
-    /// and filters; with one if no merge does.
+    /// The same convolution with groups merged: into as many groups as possible whose numbers of
+    /// channels and filters are multiples of `least`, or into one group if that is not possible.
     pub(crate) fn merged(self, least: usize) -> Self {
         let fits = |groups: &usize| {
             [self.channels, self.filters].iter().all(|all| (all / groups).is_multiple_of(least))
@@ -44,7 +44,7 @@ pub(super) fn expand<'a>(shape: &ConvShape, merged: &ConvShape, w: &'a [f32]) ->
     Cow::Owned(wide)
 }
 
-/// The reverse of [`expand`]: a filter's values for its own channels.
+/// The reverse of [`expand`]: each filter's values for the channels of its group in `shape`.
 pub(super) fn collect(shape: &ConvShape, merged: &ConvShape, wide: &[f32], w: &mut [f32]) {
     let (channels, all) = (shape.group_channels(), merged.group_channels());
     let filters =

@@ -2,10 +2,10 @@
 //!
 //! One register tile ([`tile`]) does all the arithmetic: 14 x 32 in AVX-512, 6 x 16 in AVX2. A
 //! convolution is not unfolded in memory: the rows of the left matrix are gathered through
-//! pointers, one for each kernel tap ([`gather`]), so that a 3x3 needs no copy and a strided or
-//! transposed one no wasted multiplications. A 3x3 may use Winograd F(2x2, 3x3), with fewer
-//! multiplications ([`winograd`]). Only the weights are packed ([`pack`]). The weight gradient
-//! reduces over positions ([`reduce`]).
+//! pointers, one for each kernel tap ([`gather`]), so that a 3x3 convolution needs no copy, and a
+//! strided or transposed convolution no wasted multiplications. A 3x3 convolution may use Winograd
+//! F(2x2, 3x3), with fewer multiplications ([`winograd`]). Only the weights are packed ([`pack`]).
+//! The weight gradient reduces over positions ([`reduce`]).
 //!
 //! **Determinism.** Every output element is a chain of fused multiply-adds in the order of the
 //! reduction, split into blocks that depend only on the shapes. Threads divide output elements,
@@ -36,11 +36,11 @@ pub(crate) use gather::{conv_forward, conv_grad_input, gather_workspace_len};
 pub(crate) use reduce::{conv_grad_weight, reduce_workspace_len};
 pub(crate) use shape::{ConvShape, out_extent};
 
-/// Elements of a packed operand that are live at once: 4 MiB, so that a pass stays in the last
-/// level of cache.
+/// Maximum elements of a packed operand: 4 MiB, so that it stays in the last-level cache during a
+/// pass.
 const PACK_LIMIT: usize = 1 << 20;
 
-/// Positions, or tiles of them, that a weight gradient sums at once.
+/// Positions, or Winograd tiles, in a block of a weight gradient's sum.
 const BLOCK: usize = 256;
 
 /// Minimum channels and filters of merged groups.

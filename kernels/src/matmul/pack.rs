@@ -1,4 +1,5 @@
-//! Packing of weights into panels as wide as the register tile, in the order that it reads them.
+//! Packing of weights into panels as wide as the register tile, in the order in which the tile
+//! reads them.
 
 use std::ops::Range;
 
@@ -31,10 +32,10 @@ pub(super) enum Weights<'a> {
     },
 }
 
-/// A part of the reduction: `run` elements from `start` on of each of some taps.
+/// A part of the reduction: some taps, and of each tap `run` elements from `start` on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Block {
-    /// First tap, among those of the row map.
+    /// First tap, as an index into the taps of the row map.
     pub tap: usize,
     /// Number of taps.
     pub taps: usize,
@@ -124,7 +125,8 @@ pub(super) fn pack_block<const NR: usize>(
 }
 
 wide! {
-    /// Writes `row * factor` to row `place.0` of panels of `place.1` rows, then zeros.
+    /// Writes `row * factor`, followed by zeros, to row `place.0` of panels that have `place.1`
+    /// rows each.
     fn scatter_row[const NR](row: &[f32], factor: f32, place: (usize, usize), out: &mut [f32]) {
         let (at, depth) = place;
         let (whole, rest) = row.as_chunks::<NR>();

@@ -2,8 +2,8 @@
 //!
 //! Positions are processed in blocks of 256, in order. The gradient is packed once for all tasks,
 //! in groups of as many filters as the tile has rows; each task packs the windows for as many
-//! columns of the weights as the tile has (16 or 32 KiB, in L1) and multiplies them with all
-//! filters that it owns.
+//! columns of the weights as the tile has (16 or 32 KiB, in L1) and multiplies them with all of its
+//! filters.
 
 use std::ops::Range;
 
@@ -76,7 +76,7 @@ fn sum_groups(
     }
 }
 
-/// The weight gradient of a group, with its operands, which begin at its first channel.
+/// The weight gradient of a group, with its operands, which begin at the group's first channel.
 struct Sum<'a> {
     x: &'a [f32],
     g: &'a [f32],
@@ -129,8 +129,8 @@ fn pass_positions(filters: usize, positions: usize) -> usize {
     fitting.max(BLOCK).min(positions.next_multiple_of(BLOCK).max(BLOCK))
 }
 
-/// Filters and panels per task: whole columns of the weights if there are enough of them, since
-/// each task packs its own windows. Results are bit-identical for any choice.
+/// Filters and panels per task: all filters if there are enough panels for all tasks, since each
+/// task packs the windows of its panels. Results are bit-identical for any choice.
 fn task_size<const MR: usize>(filters: usize, panels: usize) -> (usize, usize) {
     let tasks = tasks::wanted();
     if panels >= tasks {
@@ -140,7 +140,8 @@ fn task_size<const MR: usize>(filters: usize, panels: usize) -> (usize, usize) {
     (filters.div_ceil(groups).next_multiple_of(MR), 1)
 }
 
-/// Packs `filters` of each row of `pitch`, for each block, to `[filters / MR][position][MR]`.
+/// Packs the first `filters` elements of each gradient row of `pitch` elements, block by block, to
+/// `[filters / MR][position][MR]`.
 fn pack_gradient<const MR: usize>(g: &[f32], (filters, pitch): (usize, usize), packed: &mut [f32]) {
     let blocks = packed.chunks_mut(BLOCK * filters).zip(g.chunks(BLOCK * pitch));
     tasks::each(blocks.collect(), |(packed, g)| {
@@ -182,7 +183,7 @@ struct Run {
     /// First column in the panel.
     column: usize,
     len: usize,
-    /// Taps that it reads.
+    /// Mask of the taps that it reads.
     taps: u64,
 }
 
@@ -231,7 +232,7 @@ impl<const NR: usize> Panel<NR> {
                 && run.len == NR
                 && row.mask & run.taps == run.taps
             {
-                // One panel, whose length the compiler knows: no call to memcpy.
+                // A full panel has a length known to the compiler: no call to memcpy.
                 *out = read(run).as_chunks::<NR>().0[0];
                 continue;
             }
@@ -316,7 +317,7 @@ wide! {
 }
 
 wide! {
-    /// Adds a tile of accumulators to `columns` of the rows `filters`, or overwrites them at
+    /// Adds a tile of accumulators to `columns` of the rows `filters`, or overwrites them if
     /// `first`; then each filter is multiplied by its `scale`.
     fn store[const MR, const NR](
         acc: &Acc<MR, NR>,

@@ -10,7 +10,7 @@ use super::axis::Axis;
 pub(super) struct Row {
     /// Its position in the output.
     pub position: usize,
-    /// Element of the input that tap 0 reads first; only meaningful together with `mask`.
+    /// Index of the first input element that tap 0 reads; only valid for the taps in `mask`.
     pub base: isize,
     /// Bit `t` is set if tap `t` is inside the map.
     pub mask: u64,
@@ -60,8 +60,8 @@ impl RowMap {
         let kernel_taps = taps()
             .map(|(i, j)| (h.first_tap + i * h.tap_step) * kernel_w + w.first_tap + j * w.tap_step)
             .collect();
-        // One bit per row of taps, spread so that multiplying it with a mask of columns fills the
-        // rows.
+        // One bit per row of taps, spread so that a multiplication with a mask of columns sets the
+        // bits of each row.
         let spread = |mask: u64| {
             (0..h.taps).filter(|t| mask >> t & 1 == 1).fold(0, |m, t| m | 1u64 << (t * w.taps))
         };
@@ -93,7 +93,7 @@ impl RowMap {
         low_bits(self.taps())
     }
 
-    /// Output positions for each position of this class.
+    /// Number of output positions per position of this class.
     pub(super) fn density(&self) -> usize {
         self.h.step * self.w.step
     }

@@ -3,7 +3,7 @@
 /// A convolution `x[N,H,W,C] * w[K,R,S,C] -> y[N,P,Q,K]`.
 ///
 /// A linear layer is a 1x1 convolution over one row of `M` positions. A transposed convolution is
-/// the input gradient of this one.
+/// the input gradient of a convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ConvShape {
     /// N.
@@ -79,12 +79,13 @@ impl ConvShape {
         self.images * self.out_height * self.out_width
     }
 
-    /// Multiply-adds counted as two, including those on padding.
+    /// FLOPs, two per multiply-add, including multiply-adds on padding.
     pub(crate) fn flops(&self) -> u64 {
         2 * self.out_positions() as u64 * self.filters as u64 * self.filter_len() as u64
     }
 
-    /// An equivalent convolution with a simpler loop: a 1x1 of stride 1 is one long row.
+    /// An equivalent convolution with a simpler loop: the map of a 1x1 convolution of stride 1
+    /// becomes one long row.
     pub(super) fn simplified(self) -> Self {
         let pointwise = self.kernel_h == 1 && self.kernel_w == 1 && self.groups == 1;
         if pointwise && self.stride == 1 && self.pad == 0 {

@@ -162,7 +162,8 @@ fn shapes() -> Vec<Operands> {
         ([1, 9, 1, 4], [600, 1, 1, 0]),
         ([1, 20, 1, 2100], [530, 1, 1, 0]),
         ([1, 40, 41, 9], [8, 3, 1, 2]),
-        // Rows that share sets of the L1: of the input, also outside of it, and of the gradient.
+        // Rows that map to the same L1 sets: rows of the input, also outside the map, and of the
+        // gradient.
         ([1, 4, 5, 1024], [40, 1, 2, 1]),
         ([1, 4, 5, 40], [1024, 1, 1, 0]),
         ([2, 15, 17, 80], [64, 3, 1, 1]),
@@ -206,8 +207,8 @@ fn winograd_rounds_differently() {
     assert_eq!(sums, [true, false, true, true, true]);
 }
 
-/// bf16 results equal exact sums with rounded operands, except for odd operands, which stay in f32;
-/// they are bit-identical for any number of threads.
+/// bf16 results equal exact sums with rounded operands, except for odd numbers of channels, which
+/// stay in f32; they are bit-identical for any number of threads.
 #[test]
 fn bf16_gemm_rounds_only_its_operands() {
     if !has_bf16() {

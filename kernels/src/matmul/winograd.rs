@@ -25,13 +25,13 @@ use crate::tasks;
 use transform::{LANES, POINTS, filter, inputs, outputs, turned_filter};
 pub(super) use weights::{WeightGradient, workspace_len as weights_workspace_len};
 
-/// Minimum outputs per image: below, transforming the filters costs more than it saves.
+/// Minimum outputs per image: with fewer, transforming the filters costs more than it saves.
 const MIN_POSITIONS: usize = 14 * 14;
 
-/// Minimum channels and filters: below, the transforms cost more than they save.
+/// Minimum channels and filters: with fewer, the transforms cost more than they save.
 const MIN_CHANNELS: usize = 32;
 
-/// The same for the weight gradient, which transforms two operands.
+/// [`MIN_CHANNELS`] for the weight gradient, which transforms both operands.
 const MIN_CHANNELS_OF_SUMS: usize = 64;
 
 /// Register tiles of rows that a task transforms at once.
@@ -90,7 +90,7 @@ fn takes(s: &ConvShape, channels: usize) -> bool {
     plain && s.pad <= 2 && positions >= MIN_POSITIONS && fits(s.channels) && fits(s.filters)
 }
 
-/// True if this thread uses this algorithm for the convolution.
+/// True if the convolution is supported, and this thread's settings enable Winograd.
 fn wanted(s: &ConvShape, channels: usize) -> bool {
     isa::winograd() && takes(s, channels)
 }
@@ -170,7 +170,8 @@ impl<'a> Winograd<'a> {
         let lines = shares(lines, 1, lines.div_ceil(of_task));
         let cuts: Vec<usize> = lines.iter().map(|line| self.position(*line)).collect();
         let width = pass_columns(self.depth, self.columns, NR);
-        // If the lines make too few tasks, several tasks share the columns of each.
+        // If there are too few lines of tiles for all threads, the columns of each line are divided
+        // among several tasks.
         let panels = width / NR;
         let least = panels.div_ceil(tasks::pieces(cuts.len() - 1, panels));
         let step = (least..panels).find(|step| panels.is_multiple_of(*step)).unwrap_or(panels) * NR;
@@ -208,7 +209,7 @@ impl<'a> Winograd<'a> {
 
     /// Packs the transformed filters: for each panel of `NR` columns, at each point, the rows of
     /// the reduction. Columns past the last are zero. If `of_pairs`, the first half of a point's
-    /// rows holds them as bf16.
+    /// rows contains them as pairs of bf16.
     fn pack<const NR: usize>(
         &self,
         isa: Isa,
@@ -265,7 +266,8 @@ impl<'a> Winograd<'a> {
         }
     }
 
-    /// Packs the channels `columns` of the rotated filters of `from.0`, times the scale.
+    /// Packs the channels `columns` of the filters `from.0`, rotated by 180 degrees and multiplied
+    /// by the scale `from.1`.
     fn pack_turned<const NR: usize>(
         &self,
         isa: Isa,
@@ -287,7 +289,8 @@ impl<'a> Winograd<'a> {
         }
     }
 
-    /// Computes some tiles, for the part's columns; packed filters start at the first of these.
+    /// Computes `tiles` for the columns of `part`; `packed` begins with the filters of its first
+    /// column.
     fn tiles_of_task<T: Tile<MR, NR>, const MR: usize, const NR: usize>(
         &self,
         tile: T,
@@ -341,7 +344,7 @@ struct Memory<const NR: usize> {
     zeros: Vec<f32>,
     /// The transformed inputs, `[16][tiles][depth]`.
     values: Vec<f32>,
-    /// The same as pairs of bf16.
+    /// `values` as pairs of bf16.
     pairs: Vec<f32>,
     /// Accumulators of a panel, `[16][tiles]`.
     sums: Vec<[f32; NR]>,
@@ -366,7 +369,7 @@ fn rows<'a>(values: &'a [f32], depth: usize, block: &Range<usize>) -> RowTable<'
 }
 
 wide! {
-    /// Adds a tile of accumulators, or overwrites at `first`.
+    /// Adds a tile of accumulators to `sums`, or overwrites `sums` if `first`.
     fn add[const NR](acc: &[[f32; NR]], first: bool, sums: &mut [[f32; NR]]) {
         for (sum, acc) in sums.iter_mut().zip(acc) {
             if first {

@@ -1,5 +1,5 @@
-//! The ops, one folder each, grouped by purpose. They are re-exported without the group:
-//! `kernels::ops::conv2d`.
+//! The ops, one folder each, grouped by purpose. The public path of an op does not contain the
+//! group: `kernels::ops::conv2d`.
 
 mod boxes;
 mod exchange;

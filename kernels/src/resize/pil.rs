@@ -1,5 +1,5 @@
 //! Pillow's bilinear resize of 8-bit pixels (`Image.resize(size, Image.BILINEAR)`), which averages
-//! over an area when it shrinks.
+//! over an area when the image shrinks.
 //!
 //! Each axis is a sum with fixed-point weights, rounded to a byte after the columns and again after
 //! the rows (`src/libImaging/Resample.c`). Sizes are in pixels along one axis; weights in f64.
@@ -19,7 +19,7 @@ pub struct PilTaps {
 }
 
 impl PilTaps {
-    /// The weighted sum of `value(i)` of each tap, as a byte.
+    /// The weighted sum of `value(i)` over the source pixels i, as a byte.
     pub fn sum(&self, value: impl Fn(usize) -> u8) -> u8 {
         let taps = self.weights.iter().zip(self.first..);
         let sum = taps.map(|(weight, i)| weight * i32::from(value(i))).sum::<i32>() + HALF;

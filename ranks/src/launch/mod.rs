@@ -1,4 +1,4 @@
-//! Which rank this process is, from the variables of the launcher that started it.
+//! Determines this process's rank from the variables of its launcher.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::error::RanksError;
 /// The program that started the processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Launcher {
-    /// None: a single process.
+    /// No launcher: a single process.
     None,
     /// Open MPI's `mpirun`.
     OpenMpi,
@@ -32,7 +32,8 @@ impl fmt::Display for Launcher {
 }
 
 impl Launcher {
-    /// How to run a single process under this launcher, or in a shell with its variables.
+    /// Advice for a message: how to run a single process although this launcher's variables are
+    /// set.
     pub fn single_process_hint(self) -> String {
         let own = VARIABLES.iter().find(|of| of.launcher == self && self != Self::Slurm);
         own.map_or(format!("unset {SLURM_STEP}"), |of| {
@@ -41,7 +42,7 @@ impl Launcher {
     }
 }
 
-/// The position of this process among those of its run.
+/// The position of this process among the processes of its run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launch {
     /// This process's number.
@@ -52,11 +53,11 @@ pub struct Launch {
     pub local_rank: usize,
     /// The number of the run's processes on this host.
     pub local_ranks: usize,
-    /// The program that started them.
+    /// The program that started the processes.
     pub launcher: Launcher,
 }
 
-/// Names of a launcher's variables; `local` is rank and number on the host.
+/// Names of a launcher's variables; `local` names the rank and the number of ranks on the host.
 struct Variables {
     launcher: Launcher,
     rank: &'static str,
@@ -64,7 +65,7 @@ struct Variables {
     local: [&'static str; 2],
 }
 
-/// In the order in which they are checked.
+/// All launchers' variables, in the order in which they are checked.
 const VARIABLES: [Variables; 4] = [
     Variables {
         launcher: Launcher::OpenMpi,
@@ -92,16 +93,17 @@ const VARIABLES: [Variables; 4] = [
     },
 ];
 
-/// The id of a Slurm step; `SLURM_NTASKS` may count the tasks of the whole allocation.
+/// The id of a Slurm step. `SLURM_NTASKS` may count the tasks of the entire allocation, not of the
+/// step.
 const SLURM_STEP: &str = "SLURM_STEP_ID";
 const SLURM_STEP_TASKS: &str = "SLURM_STEP_NUM_TASKS";
-/// Slurm uses such ids for steps not started by srun: batch scripts, interactive shells.
+/// The first id of steps that srun did not start, such as batch scripts and interactive shells.
 const FIRST_SPECIAL_STEP: u64 = 0xFFFF_FFF0;
 
 /// Tasks per node, such as `4(x2),3`.
 const SLURM_PER_NODE: &str = "SLURM_STEP_TASKS_PER_NODE";
 
-/// Maximum number of ranks: their list fits in one frame.
+/// Maximum number of ranks, so that the list of ranks fits in one frame.
 const MAX_RANKS: usize = 4096;
 
 type Read<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -112,7 +114,7 @@ impl Launch {
         Self { rank: 0, ranks: 1, local_rank: 0, local_ranks: 1, launcher: Launcher::None }
     }
 
-    /// From the variables of this process.
+    /// Reads the environment of this process.
     ///
     /// # Errors
     /// If a launcher's variables are incomplete, not numbers, or contradict each other.
@@ -120,20 +122,20 @@ impl Launch {
         Self::from(&|name| std::env::var(name).ok())
     }
 
-    /// From the variables returned by `lookup`. The first launcher with more than one process wins:
-    /// one that started a single process may have started another launcher.
+    /// Reads the variables returned by `lookup`. The first launcher with more than one process is
+    /// used: a launcher with a single process may have started a second launcher.
     ///
     /// # Errors
-    /// As [`Launch::from_env`].
+    /// As for [`Launch::from_env`].
     pub fn from(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Self, RanksError> {
         let read = |name: &str| lookup(name).filter(|value| !value.trim().is_empty());
         let mut order: Vec<&Variables> = VARIABLES.iter().collect();
-        // `srun torchrun ..`: torchrun, which sets this variable, is the inner launcher.
+        // With `srun torchrun ..` the inner launcher is torchrun, which sets this variable.
         if read("TORCHELASTIC_RUN_ID").is_some() {
             order.rotate_right(1);
         }
-        // Outside of srun, a job's script and shell also have such variables, and mpirun starts its
-        // daemons with srun.
+        // A job's script and shell also have Slurm's variables, although srun did not start them;
+        // and mpirun starts its daemons with srun.
         let is_step = read(SLURM_STEP).is_some_and(|step| {
             step.trim().parse().is_ok_and(|step: u64| step < FIRST_SPECIAL_STEP)
         });
@@ -158,7 +160,7 @@ impl Launch {
 }
 
 impl Variables {
-    /// None if neither rank nor size is set.
+    /// `None` if neither the rank nor the number of ranks is set.
     fn read(&self, read: Read<'_>) -> Result<Option<Launch>, RanksError> {
         let is_step = self.launcher == Launcher::Slurm && read(SLURM_STEP_TASKS).is_some();
         let name = if is_step { SLURM_STEP_TASKS } else { self.ranks };
@@ -173,7 +175,7 @@ impl Variables {
         if local_ranks > ranks {
             let (local, all) = (self.local[1], name);
             return fault(format!(
-                "{local} says {local_ranks} ranks on this host, and {all} says {ranks} in all; \
+                "{local} (ranks on this host) is {local_ranks}, but {all} (all ranks) is {ranks}; \
                  set {local} to at most {ranks}"
             ));
         }
@@ -181,7 +183,8 @@ impl Variables {
         Ok(Some(Launch { rank, ranks, local_rank, local_ranks, launcher }))
     }
 
-    /// Without local variables: one process on the host, as if each is a container.
+    /// Local rank and number of local ranks. Without these variables, one process per host is
+    /// assumed, as with containers.
     fn local(&self, read: Read<'_>) -> Result<(usize, usize), RanksError> {
         let [rank, ranks] = self.local;
         let Some((local_rank, local_ranks)) = pair(read, rank, ranks)? else { return Ok((0, 1)) };
@@ -223,12 +226,12 @@ fn below([name, of]: [&str; 2], value: usize, count: usize) -> Result<(), RanksE
     ))
 }
 
-/// Slurm's tasks of this node, from a list such as `4(x2),3`.
+/// The number of Slurm tasks on this node, from a list such as `4(x2),3`.
 fn tasks_of_node(list: &str, node: Option<String>) -> Result<usize, RanksError> {
     let node = node.map_or(Ok(0), |node| number("SLURM_NODEID", &node))?;
     let wrong = || {
         fault(format!(
-            "{SLURM_PER_NODE} is `{list}`, in which node {node} has no number of tasks; start the \
+            "{SLURM_PER_NODE} is `{list}`, which has no number of tasks for node {node}; start the \
              ranks with srun, which sets it"
         ))
     };

@@ -32,7 +32,7 @@ fn every_launcher_is_detected() {
             Launcher::Slurm,
             [5, 8, 1, 4],
         ),
-        // A step with some tasks of the allocation.
+        // A step with only some of the allocation's tasks.
         (
             "SLURM_PROCID=1 SLURM_NTASKS=8 SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=1 SLURM_STEP_ID=3 \
              SLURM_STEP_TASKS_PER_NODE=2",
@@ -75,7 +75,8 @@ fn single_process_needs_no_launcher() {
         "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1",
         // A batch script, outside of srun.
         "SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_LOCALID=0",
-        // The shell of an allocation, by one task or by its step, and a single process of mpirun.
+        // The shell of an allocation, recognised by its single task or by its step id; and a single
+        // process of mpirun.
         "SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_LOCALID=0 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=1 \
          SLURM_STEP_TASKS_PER_NODE=1",
         "SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_STEP_ID=4294967290",
@@ -99,7 +100,7 @@ fn invalid_variable_error_has_name_value_and_fix() {
         ("RANK=0 WORLD_SIZE=2 LOCAL_RANK=0", "LOCAL_RANK is set (0) but LOCAL_WORLD_SIZE is not"),
         (
             "RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=4",
-            "LOCAL_WORLD_SIZE says 4 ranks on this host, and WORLD_SIZE says 2 in all",
+            "LOCAL_WORLD_SIZE (ranks on this host) is 4, but WORLD_SIZE (all ranks) is 2",
         ),
         (
             "RANK=0 WORLD_SIZE=2 LOCAL_RANK=2 LOCAL_WORLD_SIZE=2",
@@ -110,7 +111,7 @@ fn invalid_variable_error_has_name_value_and_fix() {
         (
             "SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_LOCALID=0 SLURM_STEP_ID=0 SLURM_NODEID=2 \
              SLURM_STEP_TASKS_PER_NODE=1(x2)",
-            "SLURM_STEP_TASKS_PER_NODE is `1(x2)`, in which node 2 has no number of tasks",
+            "SLURM_STEP_TASKS_PER_NODE is `1(x2)`, which has no number of tasks for node 2",
         ),
     ] {
         let error = read(variables).expect_err(variables);

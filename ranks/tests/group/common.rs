@@ -1,4 +1,4 @@
-//! Runs whose ranks are threads, each with its own connections.
+//! Test runs whose ranks are threads with separate connections.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,14 +14,14 @@ pub(crate) fn launch(rank: usize, ranks: usize) -> Launch {
     Launch { rank, ranks, local_rank: rank, local_ranks: ranks, launcher: Launcher::Torchrun }
 }
 
-/// Options of a new run, whose ranks find each other by its name.
+/// Options of a new run with a unique name, by which its ranks find each other.
 pub(crate) fn options() -> JoinOptions {
     static RUNS: AtomicUsize = AtomicUsize::new(0);
     let job = format!("{} {}", std::process::id(), RUNS.fetch_add(1, Ordering::SeqCst));
     with_variables(&[("ONEGRAPH_JOB", &job)])
 }
 
-/// Options of a run with its own environment.
+/// Options of a run with these environment variables.
 pub(crate) fn with_variables(variables: &[(&str, &str)]) -> JoinOptions {
     let variables: Vec<(String, String)> =
         variables.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
@@ -36,7 +36,7 @@ pub(crate) fn with_variables(variables: &[(&str, &str)]) -> JoinOptions {
     }
 }
 
-/// The options with a log.
+/// Adds a log to the options.
 pub(crate) fn logged(options: JoinOptions) -> (JoinOptions, Lines) {
     let lines = Lines::default();
     let own = lines.clone();
@@ -44,7 +44,7 @@ pub(crate) fn logged(options: JoinOptions) -> (JoinOptions, Lines) {
     (JoinOptions { say, ..options }, lines)
 }
 
-/// Waits for a line of the log.
+/// Waits until a line of the log contains `said`.
 pub(crate) fn wait_for(lines: &Lines, said: &str) {
     let deadline = Instant::now() + Duration::from_secs(15);
     loop {
@@ -67,7 +67,7 @@ pub(crate) fn run<T: Send>(
     results.into_iter().map(|result| result.expect("all ranks join")).collect()
 }
 
-/// The same for some of the ranks.
+/// Like [`run`], but only some of the ranks join.
 pub(crate) fn join_some<T: Send>(
     which: impl IntoIterator<Item = usize>,
     ranks: usize,

@@ -1,5 +1,5 @@
-//! A rank is lost: the others detect it in time, and report which, where and when. The end-to-end
-//! tests of `tests/` kill and stop processes.
+//! A rank is lost: the other ranks detect this in time, and report rank, host and step. The
+//! end-to-end tests of `tests/` kill and stop processes.
 
 use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use crate::common::{launch, logged, options, run, wait_for};
 use ranks::{Group, JoinOptions, RanksError};
 
-/// Time for the others to read what a rank sent: a loss also ends waits for messages that have
-/// arrived.
+/// Time for other ranks to read a rank's messages before it ends; after a loss, arrived messages
+/// are no longer returned.
 const UNTIL_READ: Duration = Duration::from_millis(200);
 
-/// Rank `victim` of four ends; each of the others waits for it, and reports it at once.
+/// Rank `victim` of four ends; each other rank is waiting for it, and reports the loss at once.
 fn survivors_name(victim: usize, end: impl Fn(&Group) + Sync, why: &str, code: Option<u8>) {
     run(4, &options(), |group| {
         for step in 1..5 {
@@ -43,7 +43,7 @@ fn survivors_name(victim: usize, end: impl Fn(&Group) + Sync, why: &str, code: O
 fn dead_or_failed_rank_is_reported_by_all_ranks() {
     for victim in [2, 0] {
         survivors_name(victim, |_| (), "its connection closed", None);
-        // It is printed to terminals.
+        // Control characters must be replaced, because the message is printed to terminals.
         let fails = |group: &Group| group.leave(Some((1, "the \u{1b}[31mdisk is full")));
         survivors_name(victim, fails, "it ended with: the ?[31mdisk is full", Some(1));
     }
@@ -51,7 +51,7 @@ fn dead_or_failed_rank_is_reported_by_all_ranks() {
 
 #[test]
 fn sum_follows_rank0_order_and_fails_with_a_rank() {
-    // In f32 these sums depend on the order.
+    // These sums depend on the order of f32 additions.
     let of_rank = |rank: usize| [[1e8f32, 1.0, -1e8][rank], rank as f32];
     let backwards = |all: &mut [f32]| {
         for at in [2, 0] {
@@ -71,7 +71,7 @@ fn sum_follows_rank0_order_and_fails_with_a_rank() {
             assert!(sum.len() == 2 && sum.iter().all(|sum| sum.is_nan()));
         }
         let fault = group.fault().expect("rank 1 is gone");
-        assert!(fault.starts_with("rank 1 on host ") && fault.contains(": the sums of"), "{fault}");
+        assert!(fault.starts_with("rank 1 on host ") && fault.contains("all-reduce of"), "{fault}");
         group.leave(None);
     });
 }
@@ -87,8 +87,8 @@ fn rank_that_leaves_during_join_can_rejoin() {
         let first = join(0, &own);
         let hasty = JoinOptions { join_timeout: Duration::from_millis(100), ..own.clone() };
         let error = join(1, &hasty).join().expect("no panic").expect_err("rank 2 has not come");
-        assert!(error.to_string().contains("rank 0 went away"), "{error}");
-        wait_for(&lines, "rank 1 went away before all ranks had come");
+        assert!(error.to_string().contains("rank 0 disconnected"), "{error}");
+        wait_for(&lines, "rank 1 disconnected before all ranks joined");
         for thread in [first, join(1, &own), join(2, &own)] {
             thread.join().expect("no panic").expect("all came").leave(None);
         }
@@ -103,7 +103,7 @@ fn clean_exit_is_not_a_loss_and_is_reported_to_waiting_ranks() {
             group.leave(None);
             return None;
         }
-        // Rank 0 comes last, and ends as it finds that rank 1 is lost.
+        // Rank 0 is the last to call, and fails because rank 1 has left.
         thread::sleep(Duration::from_millis(if group.is_first() { 400 } else { 100 }));
         assert_eq!(group.lost(), None);
         let error = group.barrier("the end").expect_err("one has left").to_string();
@@ -122,7 +122,7 @@ fn lost_rank_callback_runs_once_with_both_activities() {
     run(2, &options, |group: Group| {
         if group.rank() == 1 {
             group.set_doing(4, "reading images");
-            // Longer than the heartbeat interval; then it ends without a message.
+            // The rank works longer than the heartbeat interval, and then ends without a message.
             thread::sleep(Duration::from_millis(400));
             return;
         }

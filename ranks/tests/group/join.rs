@@ -9,7 +9,7 @@ use ranks::{Group, JoinOptions, RanksError};
 #[test]
 fn runs_of_1_2_4_and_8_ranks_join_without_settings() {
     std::thread::scope(|scope| {
-        // Concurrently: runs on one node do not mix.
+        // The runs join concurrently: runs on one node do not mix.
         for ranks in [1, 2, 4, 8] {
             scope.spawn(move || {
                 let groups = run(ranks, &options(), |group| {
@@ -36,7 +36,7 @@ fn missing_ranks_are_reported_on_joined_ranks() {
     let results = join_some([0, 2], 4, &options, &|_| ());
     for result in results {
         let error = result.expect_err("two are missing").to_string();
-        assert!(error.starts_with("ranks 1 and 3 of 4 did not come within 0.7 s"), "{error}");
+        assert!(error.starts_with("ranks 1 and 3 of 4 did not join within 0.7 s"), "{error}");
     }
     let late = join_some([1], 2, &options, &|_| ());
     let error = late[0].as_ref().expect_err("rank 0 is missing").to_string();
@@ -87,7 +87,7 @@ fn wait_has_no_timeout_while_ranks_are_alive() {
     let options = JoinOptions { timeout: Duration::from_millis(400), ..options() };
     run(2, &options, |group| {
         if group.is_first() {
-            // Scoring takes longer than the time limit.
+            // The sleep simulates scoring that takes longer than the time limit.
             std::thread::sleep(Duration::from_millis(1200));
         }
         group.broadcast("the scores", &[]).expect("rank 0 lives");

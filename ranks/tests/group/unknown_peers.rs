@@ -1,4 +1,4 @@
-//! A peer that is not a rank of the run is rejected, and the run starts.
+//! Rank 0 rejects peers that are not ranks of the run, and the run still starts.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ const TOKEN: &str = "the secret of this run";
 /// The protocol, its version, and a nonce.
 const GREETING: &[u8; 26] = b"onegraph\x03\x000123456789abcdef";
 
-/// Options of a run with its rendezvous at a port of this host.
+/// Options of a run whose rendezvous is a port of this host.
 fn rendezvous_at(port: &str, token: &str) -> JoinOptions {
     with_variables(&[
         ("MASTER_ADDR", "127.0.0.1"),
@@ -22,7 +22,7 @@ fn rendezvous_at(port: &str, token: &str) -> JoinOptions {
     ])
 }
 
-/// A run of two ranks; rank 0 is waiting.
+/// A run of two ranks, in which rank 0 is waiting for rank 1.
 struct Waiting {
     port: String,
     lines: Lines,
@@ -70,14 +70,14 @@ fn foreign_protocol_is_rejected() {
     let framed = |bytes: &[u8]| [GREETING, bytes].concat();
     let run = wait();
     for (bytes, said) in [
-        (b"GET / HTTP/1.1\r\n\r\n".to_vec(), "it speaks another protocol (`GET / HTTP`)"),
-        (vec![0xff; 100_000], "it speaks another protocol (`\\xff\\xff"),
-        (version.to_vec(), "it speaks version 9 of the protocol, and this rank version 3"),
+        (b"GET / HTTP/1.1\r\n\r\n".to_vec(), "it uses another protocol (`GET / HTTP`)"),
+        (vec![0xff; 100_000], "it uses another protocol (`\\xff\\xff"),
+        (version.to_vec(), "it uses version 9 of the protocol, and this rank version 3"),
         (framed(&[0xff; 4]), "it sent a frame of 4294967295 bytes"),
-        (framed(&[3, 0, 0, 0, 77, 1, 2]), "it sent bytes that are not a frame"),
-        (vec![], "it closed the connection in its greeting"),
+        (framed(&[3, 0, 0, 0, 77, 1, 2]), "it sent an invalid frame"),
+        (vec![], "it disconnected during the handshake"),
     ] {
-        // Rejected before or after all of it is written.
+        // Rank 0 may reject the peer before all bytes are written.
         let mut stranger = run.connect();
         let _ = stranger.write_all(&bytes);
         if bytes.is_empty() {
@@ -96,8 +96,8 @@ fn wrong_token_is_rejected_until_timeout() {
         ..rendezvous_at(&run.port, "the secret of another run")
     };
     let error = Group::join(&launch(1, 2), wrong).expect_err("the token is wrong").to_string();
-    assert!(error.contains("the token is another one"), "{error}");
-    wait_for(&run.lines, "the token is another one");
+    assert!(error.contains("the tokens differ"), "{error}");
+    wait_for(&run.lines, "the tokens differ");
     run.starts();
 }
 
@@ -122,7 +122,7 @@ fn silent_connection_is_closed_and_logged() {
     let mut silent = run.connect();
     let begin = Instant::now();
     let mut dripping = run.connect();
-    // Single bytes at intervals do not extend the deadline.
+    // Sending single bytes does not extend the deadline.
     let drip = thread::spawn(move || {
         for byte in &GREETING[..10] {
             let _ = dripping.write_all(&[*byte]);
@@ -134,7 +134,7 @@ fn silent_connection_is_closed_and_logged() {
     assert_eq!(greeting.len(), GREETING.len());
     assert!(begin.elapsed() < Duration::from_secs(8), "{:?}", begin.elapsed());
     drip.join().expect("no panic");
-    wait_for(&run.lines, "it did not finish its greeting");
+    wait_for(&run.lines, "it did not complete the handshake");
     assert_eq!(run.lines.lock().expect("no panic").len(), 2, "both are logged");
     run.starts();
 }
@@ -158,7 +158,7 @@ fn duplicate_rank_or_wrong_count_is_rejected() {
     let mut refused = 0;
     for result in second.map(|thread| thread.join().expect("no panic")) {
         if let Err(error) = result {
-            assert!(error.to_string().contains("rank 1 came twice: from host"), "{error}");
+            assert!(error.to_string().contains("rank 1 joined twice: from host"), "{error}");
             refused += 1;
         }
     }

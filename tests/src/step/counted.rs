@@ -1,4 +1,4 @@
-//! One step on the emulated driver, with its GEMMs counted.
+//! Runs one step on the emulated driver, and counts the work of its GEMMs.
 
 use std::sync::Arc;
 
@@ -11,23 +11,23 @@ use kernels::{Cost, DType, Precision};
 use super::folder;
 use super::program::{Changes, OnDevice, SQUARE, build, images, inputs};
 
-/// A node with a GEMM, and the counts of its launches in a step.
+/// A node with a GEMM, and the driver's counts for its launches in a step.
 #[derive(Debug)]
 pub struct CountedNode<T> {
     /// The name in reports.
     pub name: String,
-    /// The op's own cost, with the count of its images at capacity.
+    /// The cost declared by the op, with the number of images at capacity.
     pub cost: Cost,
-    /// Bytes of its outputs on the device.
+    /// Bytes of the node's outputs on the device.
     pub output_bytes: u64,
-    /// Number of valid images, if the op counts them.
+    /// Number of valid images, if the op has a count input.
     pub images: Option<u64>,
-    /// Its launches, in the op's order.
+    /// Launches of the node with their counts, in the order of the op.
     pub launches: Vec<(Launch, T)>,
 }
 
-/// The GEMMs of one step of a config, on synthetic images of 64x64. `take` takes the device's
-/// counts, launch by launch; `is_of` finds a launch.
+/// The GEMMs of one step of a config, on synthetic images of 64x64. `take` returns the device's
+/// counts, launch by launch; `is_of` selects the counts of a launch.
 pub fn counted_gemms<T>(
     config: &Config,
     device: Arc<dyn Device>,
@@ -70,7 +70,7 @@ pub fn counted_gemms<T>(
     products.collect()
 }
 
-/// Outputs the image count of each GEMM, to be read after the step.
+/// Keeps the image count of each GEMM readable after the step.
 fn keep_counts(program: &mut Program) {
     for (index, node) in program.nodes().to_vec().iter().enumerate() {
         if let (true, Some(count)) = (node.op.traits().on_tensor_cores, count_of(program, node)) {
@@ -83,7 +83,7 @@ fn count_name(node: usize) -> String {
     format!("count of node {node}")
 }
 
-/// The input of a GEMM with the number of valid images: the only integer input.
+/// The input of a GEMM that contains the number of valid images: its only integer input.
 fn count_of(program: &Program, node: &Node) -> Option<graph::TensorId> {
     let is_count =
         |t: &&graph::TensorId| program.desc(**t).role.gpu_dtype(Precision::Fp16) == DType::I32;

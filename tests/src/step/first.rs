@@ -1,4 +1,4 @@
-//! Single steps: the values of the first one, and two alternating padded shapes.
+//! Single steps: the values of the first step, and steps with two alternating padded shapes.
 
 use engine::model::ImageSize;
 use kernels::cpu::HostTensor;
@@ -11,8 +11,8 @@ use super::{Open, folder, norm, relative};
 
 const PROPOSALS: [&str; 3] = ["proposals", "proposal_anchor_idx", "proposal_counts"];
 
-/// The first step: the same anchors are sampled, the same RoIs from the same proposals, and losses
-/// and gradients equal f32's up to the rounding of fp16.
+/// In the first step, fp16 and f32 sample the same anchors, and the same RoIs from the same
+/// proposals; losses and gradients agree up to the rounding of fp16.
 pub fn fp16_step_matches_f32(open: &Open) {
     first_step(open, &["model.roi.canonical_size=20"], IN_FP16);
 }
@@ -22,7 +22,8 @@ pub(super) fn fp32_step_matches_cpu(open: &Open) {
     first_step(open, &["model.roi.canonical_size=20", "train.precision=fp32"], IN_FP32);
 }
 
-/// The same for a ResNet, whose convolutions scale by its frozen norms and have strides.
+/// The first step of a ResNet in fp32; its convolutions have strides and are scaled by frozen
+/// norms.
 pub(super) fn fp32_resnet_step_matches_cpu(open: &Open) {
     let resnet = [
         "model.roi.canonical_size=20",
@@ -43,7 +44,7 @@ pub(super) fn tf32_step_matches_cpu(open: &Open) {
     first_step(open, &["model.roi.canonical_size=20", "train.precision=tf32"], IN_TF32);
 }
 
-/// The first step with this norm after the convolutions of pyramid and heads, in fp16 and in fp32.
+/// The first step with `norm` after the convolutions of pyramid and heads, in fp16 and in fp32.
 pub(super) fn normed_head_step_matches_f32(open: &Open, norm: &str) {
     let heads = new_heads(norm);
     for (precision, bounds) in [("fp16", IN_FP16), ("fp32", NEW_HEADS_IN_FP32)] {
@@ -60,7 +61,7 @@ pub(super) fn fp32_step_matches_f32(open: &Open, set: &[&str]) {
     first_step(open, &[set, &in_fp32].concat(), NEW_HEADS_IN_FP32);
 }
 
-/// Three steps in fp32 and tf32: losses and the resulting weights equal the CPU's, and the loss
+/// In three steps in fp32 and tf32, losses and resulting weights equal the CPU's, and the loss
 /// scale is 1.
 pub(super) fn three_fp32_and_tf32_steps_match_cpu(open: &Open) {
     for (precision, loss, weight) in [("fp32", 1e-5, 1e-5), ("tf32", 2e-3, 5e-3)] {
@@ -99,8 +100,8 @@ pub(super) fn three_fp32_and_tf32_steps_match_cpu(open: &Open) {
     }
 }
 
-/// Error bounds of a first step: its losses, the norm of all gradients, the norm of one, and its
-/// distance.
+/// Error bounds of a first step: of its losses, the norm of all gradients, the norm of each
+/// gradient, and the distance of each gradient.
 #[derive(Clone, Copy)]
 struct Bounds {
     loss: f64,
@@ -111,14 +112,15 @@ struct Bounds {
 
 const IN_FP16: Bounds = Bounds { loss: 0.01, total: 0.03, norm: 0.10, apart: 0.25 };
 const IN_FP32: Bounds = Bounds { loss: 1e-6, total: 1e-6, norm: 1e-5, apart: 1e-5 };
-/// The last bit of the weights changes a gradient of the new heads by up to 1.0e-5, and by 2.1e-6
-/// without them.
+/// Changing the last bit of the weights changes a gradient by up to 1.0e-5 with the new heads, and
+/// by 2.1e-6 without them.
 const NEW_HEADS_IN_FP32: Bounds = Bounds { loss: 3e-6, total: 3e-6, norm: 3e-5, apart: 3e-5 };
-/// Operands have as many bits as in fp16, so gradients have similar errors; all else is exact.
+/// GEMM operands have as many mantissa bits as in fp16, so gradients have similar errors;
+/// everything else is computed in f32.
 const IN_TF32: Bounds = Bounds { loss: 1e-3, total: 3e-3, norm: 0.02, apart: 0.1 };
 
-/// The first step under the rules of MLPerf's reference, whose top-k of proposals keeps some from
-/// each image.
+/// The first step under the rules of the MLPerf reference; its batch-wide top-k keeps proposals of
+/// every image.
 pub(super) fn mlperf_step_matches_f32(open: &Open) {
     let rules = [
         "model.roi.canonical_size=20",
@@ -183,7 +185,8 @@ fn first_step(open: &Open, set: &[&str], bounds: Bounds) {
         let name_of = format!("grad/{name}");
         let [got, want] = [device.read(0, &name_of), cpu.read(&name_of)];
         if name.ends_with("kps_score_lowres.bias") {
-            // A softmax is invariant to a constant added to all of its cells: only rounding.
+            // A softmax does not change if a constant is added to all its inputs, so this gradient
+            // is only rounding error.
             let [got, want] = [got, want].map(|t| norm(t.as_f32()));
             assert!(got.max(want) < 1e-4 * total[1], "{name}: {got}, in f32 {want}");
             continue;
@@ -239,7 +242,8 @@ pub(super) fn values_past_counts_do_not_change_step(open: &Open) {
     assert_eq!(clean, dirty);
 }
 
-/// Two padded shapes alternate and share state and arena: each step matches the CPU.
+/// Steps alternate between two padded shapes, which share state and arena; each step matches the
+/// CPU.
 pub(super) fn two_shapes_can_alternate(open: &Open) {
     let place = folder();
     let store = images(place.path());

@@ -20,20 +20,20 @@ const RESNET: [&str; 10] = [
     "input.size_divisor=32",
     "model.box_head.hidden=[16, 24]",
 ];
-/// A mask head with as many channels as sign bits require.
+/// A mask head with enough channels for sign bits.
 const MASKS_WITH_SIGNS: [&str; 2] =
     ["model.mask_head.channels=[64, 64]", "model.mask_head.deconv_channels=64"];
 const MICRO: [&str; 1] = ["model.roi.canonical_size=20"];
 
-/// Relative distance of a parameter's gradient from the unfused one: values are rounded to fp16 at
-/// other points. The programs below reach a third of it.
+/// Maximum relative distance of a gradient from the unfused one: values are rounded to fp16 at
+/// different points. The programs below reach a third of it.
 const APART: f64 = 5e-3;
-/// The same for fusions that round in the forward pass: features and thus losses differ too. They
-/// reach 5.9e-3.
+/// Maximum distance for fusions that change rounding in the forward pass, so that features and
+/// losses also differ. Measured: 5.9e-3.
 const APART_FORWARD: f64 = 2e-2;
-/// The same if a bottleneck's last convolution computes its projection, which changes signs from
-/// the second block on. Reaches 2.8e-2; from the gradients in fp32 the unfused form differs by up
-/// to 3.5e-2, this one by 2.7e-2.
+/// Maximum distance if the last convolution of a bottleneck computes the projection, which changes
+/// signs of activations from the second block on. Measured: 2.8e-2. The fp32 gradients differ from
+/// the unfused form by up to 3.5e-2, and from this one by 2.7e-2.
 const APART_PROJECTED: f64 = 5e-2;
 
 /// A device after the first step.
@@ -65,8 +65,8 @@ fn kept(device: &OnDevice) -> Vec<(String, HostTensor)> {
     names.into_iter().map(|name| (name.clone(), device.read(0, &name))).collect()
 }
 
-/// Each fusion by itself, and all together, give the losses and gradients of the unfused step up to
-/// rounding, and bit-identical results in two execution orders.
+/// With each single fusion and with all fusions, losses and gradients equal those of the unfused
+/// step up to rounding, and are bit-identical in two execution orders.
 pub(super) fn fusions_change_only_rounding(open: &Open) {
     let place = folder();
     let store = images(place.path());
@@ -96,8 +96,8 @@ pub(super) fn fusions_change_only_rounding(open: &Open) {
     }
 }
 
-/// Sign bits mask exactly like the activations: bit-identical on the backbone, in a mask head with
-/// unused RoIs, and in a transposed convolution's gradient.
+/// Masking by sign bits is bit-identical to masking by activations: in the backbone, in a mask head
+/// with unused RoIs, and in the gradient of a transposed convolution.
 pub(super) fn sign_fusion_is_bit_exact(open: &Open) {
     let place = folder();
     let store = images(place.path());
@@ -115,8 +115,8 @@ pub(super) fn sign_fusion_is_bit_exact(open: &Open) {
     assert!(first_step(&store, &config, open, 7) == kept(&signed), "signs give other results");
 }
 
-/// The largest distance of a loss or gradient, at most `most`, and its name. Both must use the same
-/// samples.
+/// The name of the loss or gradient with the largest distance, which must be at most `most`, and
+/// this distance. Both must use the same samples.
 fn compare(
     fusion: &str,
     plain: &[(String, HostTensor)],

@@ -17,10 +17,10 @@ pub use counted::{CountedNode, counted_gemms};
 pub use first::fp16_step_matches_f32;
 pub use run::{Run, resume, steps};
 
-/// Opens the device. A seed requests an unusual execution order, if the device supports it.
+/// Opens the device. A seed selects a random execution order, if the device supports this.
 pub type Open<'a> = dyn Fn(Option<u64>) -> Arc<dyn Device> + 'a;
 
-/// A check of the whole step, which panics with the error found, and its name.
+/// The name of a check of the whole step, and the check, which panics if it finds an error.
 pub type Check = (&'static str, fn(&Open<'_>));
 
 /// All checks.

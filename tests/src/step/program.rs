@@ -22,7 +22,7 @@ use graph::{CpuExecutor, DeviceExecutor, StateSet};
 use kernels::cpu::HostTensor;
 use kernels::view::View;
 
-/// The loss scale in the tests, large enough for small gradients in fp16.
+/// The loss scale in the tests, large enough to represent small gradients in fp16.
 const LOSS_SCALE: f32 = 1024.0;
 
 /// Eight synthetic images in their own folder.
@@ -37,7 +37,7 @@ pub(super) fn images(folder: &Path) -> Stores {
 
 fn slot_shape(store: &Stores) -> SlotShape {
     let c = store.contents().capacities;
-    // Unused space after the largest image, as after all others.
+    // Leave unused space even after the largest image.
     SlotShape {
         pixels: 3 * c.pixels + 96,
         objects: c.objects,
@@ -52,7 +52,8 @@ pub(super) fn micro(set: &[&str]) -> Config {
     Config::load("micro", &set).expect("the preset loads")
 }
 
-/// Pyramid and heads of torchvision's v2 and detectron2's new baselines, with one kind of norm.
+/// Config of pyramid and heads as in torchvision's v2 and detectron2's new baselines, with the
+/// given norm.
 pub(super) fn new_heads(norm: &str) -> Vec<String> {
     let parts = ["fpn", "box_head", "mask_head"];
     let norms = parts.map(|part| format!("model.{part}.norm={norm}"));
@@ -82,8 +83,8 @@ pub(super) const C4: [&str; 10] = [
     "input.size_divisor=32",
 ];
 
-/// A ResNeXt without a pyramid, whose last stage has dilation instead of its stride: on a GPU all,
-/// some or none of its groups are processed together.
+/// A ResNeXt without a pyramid, whose last stage has dilation instead of a stride. Depending on the
+/// layer, GPUs process all, some or none of its groups together.
 pub(super) const DC5: [&str; 10] = [
     "model.backbone.kind=resnet",
     "model.backbone.output=dc5",
@@ -115,7 +116,7 @@ pub(super) const KEYPOINTS: [&str; 4] = [
     "model.keypoint_head.pooled=7",
 ];
 
-/// How a program differs from the training program.
+/// Differences from the training program.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Changes {
     /// Intermediate tensors stay readable.
@@ -129,7 +130,7 @@ impl Changes {
     pub(super) const OBSERVED: Self = Self { observe: true, given: &[] };
 }
 
-/// A program of `micro` with its initial state.
+/// Builds a program of `micro` and its initial state.
 pub(super) fn build(
     store: &Stores,
     config: &Config,
@@ -168,7 +169,7 @@ pub(super) fn empty_slot(store: &Stores, config: &Config, images: usize) -> Slot
     Slot::plain(Arc::new(layout.expect("names that differ")))
 }
 
-/// The inputs of a batch, by name, in a slot that may contain bytes of an earlier one.
+/// The inputs of a batch, by name, from a slot that may contain bytes of an earlier batch.
 pub(super) fn inputs_from(
     store: &Stores,
     config: &Config,
@@ -254,7 +255,7 @@ impl OnDevice {
         Self::of(shapes.iter().map(|shape| build(*shape)).collect(), &target, device)
     }
 
-    /// Programs for the target, with the initial state of each, on a device.
+    /// Programs for the device, with the initial state of each.
     pub(super) fn of(
         built: Vec<(BuiltProgram, StateSet)>,
         target: &Target,

@@ -26,7 +26,8 @@ pub struct Run {
 }
 
 impl Run {
-    /// `micro` with these keys. Panics if the config is invalid or the disk fails.
+    /// A run of `micro` with these config overrides. Panics if the config is invalid or the disk
+    /// fails.
     pub fn new(set: &[&str]) -> Self {
         let folder = folder();
         let dir = format!("data.synthetic.dir={}", folder.path().join("drawn").display());

@@ -24,7 +24,7 @@ fn bits(trainer: &mut Trainer) -> Vec<(String, Vec<u8>)> {
     state.iter().map(|(name, t)| (name.to_string(), t.bytes().to_vec())).collect()
 }
 
-/// A hash of names and bytes: two builds that print the same have the same state.
+/// A hash of names and bytes, to compare the states of two builds.
 fn sha256(state: &[(String, Vec<u8>)]) -> String {
     let mut hash = Sha256::new();
     for (name, bytes) in state {
@@ -35,8 +35,8 @@ fn sha256(state: &[(String, Vec<u8>)]) -> String {
 }
 
 /// With each kind of norm after the convolutions of pyramid and heads, and two convolutions in the
-/// RPN, the first step's losses and gradients equal f32's, twenty steps learn like on the CPU, a
-/// step is one launch, and resuming is exact.
+/// RPN: losses and gradients of the first step equal f32's, twenty steps learn as on the CPU, a
+/// step is one launch, and resuming is bit-identical.
 pub(super) fn normed_heads_train_as_on_cpu(open: &Open) {
     for (norm, steps) in [("frozen_batch_norm", 20), ("frozen_statistics", 5), ("group_norm", 5)] {
         normed_head_step_matches_f32(open, norm);
@@ -48,8 +48,8 @@ pub(super) fn normed_heads_train_as_on_cpu(open: &Open) {
     }
 }
 
-/// The same with the three box heads of a cascade, with and without masks. The first step is
-/// compared in fp32: in fp16 an RoI may be on the other side of a stage's IoU threshold.
+/// Training with the three box heads of a cascade, with and without masks. The first step is
+/// compared in fp32, since in fp16 rounding may move an RoI across a stage's IoU threshold.
 pub(super) fn cascade_trains_as_on_cpu(open: &Open) {
     learn_as_on_the_cpu(&CASCADE, open);
     for (kind, steps) in [("model.kind=mask_rcnn", 20), ("model.kind=faster_rcnn", 5)] {
@@ -57,44 +57,45 @@ pub(super) fn cascade_trains_as_on_cpu(open: &Open) {
     }
 }
 
-/// The same with keypoints instead of masks.
+/// Training with keypoints instead of masks.
 pub(super) fn keypoints_train_as_on_cpu(open: &Open) {
     learn_as_on_the_cpu(&KEYPOINTS, open);
     trains(&KEYPOINTS, 20, open);
 }
 
-/// The same for a model without a pyramid, whose backbone's last stage runs on RoIs.
+/// Training of a model without a pyramid, whose last backbone stage runs on RoIs.
 pub(super) fn c4_model_trains_as_on_cpu(open: &Open) {
     trains(&C4, 20, open);
 }
 
-/// The same for a ResNeXt without a pyramid, with dilation in its last stage.
+/// Training of a ResNeXt without a pyramid, with dilation in its last stage.
 pub(super) fn dc5_resnext_trains_as_on_cpu(open: &Open) {
     trains(&DC5, 20, open);
 }
 
-/// The same for a ConvNeXt, with the same branches dropped by stochastic depth.
+/// Training of a ConvNeXt; stochastic depth drops the same branches as on the CPU.
 pub(super) fn convnext_trains_as_on_cpu(open: &Open) {
     trains(&CONVNEXT, 20, open);
 }
 
-/// The first step equals the CPU's, a step is one launch, and resuming is exact.
+/// The first step equals the CPU's, a step is one launch, and resuming is bit-identical.
 fn trains(set: &[&str], count: u64, open: &Open) {
     fp32_step_matches_f32(open, set);
     launch_once(set, count, open);
     resume_exactly(set, open);
 }
 
-/// Twenty steps reduce the loss like on the CPU, and repeating them on the device is bit-identical.
+/// Twenty steps reduce the loss as on the CPU, and repeating them on the device is bit-identical.
 pub(super) fn twenty_steps_learn_as_on_cpu(open: &Open) {
     learn_as_on_the_cpu(&[], open);
 }
 
-/// Largest distance of each of the first three losses from f32's. Steps amplify any rounding: from
-/// weights changed by 2^-11 of their value, half of fp16's last bit, 200 runs in f32 of each model
+/// Maximum distance of each of the first three losses from f32's. Steps amplify any rounding: 200
+/// f32 runs of each model, with weights changed by 2^-11 of their value (half of fp16's last bit),
 /// differ by up to 2.1e-3.
 const FIRST: f64 = 4e-3;
-/// The same for the means of five steps each: those runs differ by up to 1.2, 1.8, 7.8 and 13 %.
+/// Maximum distance of the mean losses of each five steps: these f32 runs differ by up to 1.2, 1.8,
+/// 7.8 and 13 %.
 const WINDOWS: [f64; 4] = [0.02, 0.03, 0.12, 0.2];
 
 fn learn_as_on_the_cpu(set: &[&str], open: &Open) {
@@ -125,7 +126,7 @@ fn learn_as_on_the_cpu(set: &[&str], open: &Open) {
     println!("SHA-256 of the state after 20 steps: {}", sha256(&state));
 }
 
-/// Over 50 steps: one graph launch and one copy each, and the host never waits for the device.
+/// Each of 50 steps has one graph launch and one copy, and the host never waits for the device.
 pub(super) fn step_is_one_launch_without_host_sync(open: &Open) {
     launch_once(&[], 50, open);
 }
@@ -194,13 +195,13 @@ fn resume_exactly(set: &[&str], open: &Open) {
     assert_eq!(bits(&mut resumed), bits(&mut whole));
 }
 
-/// Four images in two micro-steps of two give the same update as four at once.
+/// Two micro-steps of two images give the same update as one step of four.
 pub(super) fn two_micro_steps_of_two_equal_one_step_of_four(open: &Open) {
     micro_steps_are_one_step(&["train.images_per_group=2"], 3, open);
 }
 
-/// The last batch of six images has two: one micro-step is full and the other empty. The last of
-/// seven has three, and a group is half full.
+/// With six images, the last batch has two: one micro-step is full, the other empty. With seven, it
+/// has three, so one group is half full.
 pub(super) fn partial_batch_is_weighted_as_without_micro_steps(open: &Open) {
     for (images, group) in [(6, 1), (6, 2), (7, 2)] {
         let images = format!("data.synthetic.train_images={images}");
@@ -209,15 +210,15 @@ pub(super) fn partial_batch_is_weighted_as_without_micro_steps(open: &Open) {
     }
 }
 
-/// Compares steps with four images, as a whole and in two micro-steps.
+/// Compares steps of four images with steps of two micro-steps.
 fn micro_steps_are_one_step(set: &[&str], count: u64, open: &Open) {
     let four = ["train.batch_size=4", "solver.initial_loss_scale=1024"];
     let of = |micro: &str| Run::new(&[&four[..], set, &[micro]].concat());
     let (whole, parts) = (of("train.micro_steps=1"), of("train.micro_steps=2"));
     for device in [None, Some(open(Some(13)))] {
-        // On a device tiles and split-k depend on the batch, and thus the rounding to fp16: a
-        // gradient changes by up to 1 %, where fp16 differs from f32 by 4.5 %
-        // (docs/measurements.md), and each step with different weights adds to that.
+        // On a device, tiles and split-k, and therefore the rounding to fp16, depend on the batch
+        // size: a gradient changes by up to 1 % (fp16 and f32 differ by 4.5 %,
+        // docs/measurements.md), and further steps increase the difference.
         let (count, most) = if device.is_some() { (1, 2e-2) } else { (count, 2e-3) };
         let [mut one, mut two] = [&whole, &parts].map(|run| match &device {
             None => run.trainer(&Backend::Cpu),

@@ -1,17 +1,18 @@
-//! The emulated driver in place of NVIDIA's: the unmodified commands on emulated GPUs.
+//! Runs the unmodified commands on emulated GPUs, with the emulated driver in place of NVIDIA's.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-// Built for their dynamic libraries.
+// Imported only so that cargo builds the dynamic libraries.
 use emulator as _;
 use emulator_nccl as _;
 
 use super::{GPUS, Place, Said, said};
 
-/// Self-test results of GPUs, for all tests: they are valid for the kernels with the same hash.
+/// Cache of GPU self-test results, shared by all tests; results are valid for kernels with the same
+/// hash.
 const CACHE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/checked");
 
 /// A place whose commands find the emulated driver, with one GPU per name.
@@ -35,7 +36,7 @@ impl Gpus {
         }
         let gpus = Self { place, models: models.into() };
         if !models.starts_with("A100") {
-            // Tests the kernels, once, before a test injects failures.
+            // Runs the kernel self-test once, before a test injects failures.
             said(&mut gpus.command("doctor", &[]));
         }
         gpus
@@ -49,7 +50,7 @@ impl Gpus {
         command.env("XDG_CACHE_HOME", CACHE);
     }
 
-    /// The command in the place, its arguments split at spaces, with additional environment
+    /// The command in this folder, with `arguments` split at spaces and additional environment
     /// variables.
     pub(crate) fn command(&self, arguments: &str, more: &[(&str, &str)]) -> Command {
         let mut command = self.place.command(arguments);
@@ -58,7 +59,7 @@ impl Gpus {
         command
     }
 
-    /// The command bench in the place.
+    /// The command `bench` in this folder.
     pub(crate) fn bench(&self, arguments: &str) -> Command {
         let mut command = self.place.bench(arguments);
         self.show(&mut command);
@@ -69,7 +70,7 @@ impl Gpus {
         said(&mut self.command(arguments, &[]))
     }
 
-    /// Runs a command that must succeed, without errors found by the driver.
+    /// Runs a command that must succeed and for which the driver must find no errors.
     pub(crate) fn good(&self, arguments: &str) -> String {
         let said = self.run(arguments);
         assert_eq!(said.code, 0, "onegraph {arguments}\n{}", said.err);

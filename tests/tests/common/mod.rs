@@ -15,7 +15,7 @@ use engine::config::Config;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Exit codes of the README.
+/// Exit codes, as documented in the README.
 pub(crate) const FAILED: i32 = 1;
 pub(crate) const BAD_CONFIG: i32 = 3;
 pub(crate) const BAD_DATA: i32 = 4;
@@ -28,7 +28,8 @@ pub(crate) const RANK_LOST: i32 = 8;
 /// Key of a record: the projected evaluation time on another machine.
 const PROJECTED: &str = "waited_seconds_of_5000_images_on_8_gpus";
 
-/// If empty, hides a machine's GPUs: `auto` is the CPU for the tests, on any machine.
+/// Variable that hides a machine's GPUs if it is empty, so that `auto` selects the CPU on any
+/// machine.
 pub(crate) const GPUS: &str = "CUDA_VISIBLE_DEVICES";
 
 /// A folder to run commands in, removed when dropped.
@@ -36,7 +37,7 @@ pub(crate) struct Place {
     folder: TempDir,
 }
 
-/// Exit code and output of a command that ended.
+/// Exit code and output of a command.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) code: i32,
@@ -49,7 +50,7 @@ impl Place {
         Self { folder: tempfile::tempdir().expect("a temporary folder") }
     }
 
-    /// The config of `micro` with its data generated in the folder.
+    /// The config of `micro`, with data in this folder.
     pub(crate) fn config(&self, set: &[&str]) -> Config {
         let dir = format!("data.synthetic.dir={}", self.join("drawn").display());
         let all: Vec<String> = set.iter().map(|s| s.to_string()).chain([dir]).collect();
@@ -98,7 +99,7 @@ impl Place {
         serde_json::from_str(&self.text(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
     }
 
-    /// Changes a bit in the middle of a file, also of one that is read-only.
+    /// Flips a bit in the middle of a file, which may be read-only.
     pub(crate) fn flip(&self, name: &str) {
         let mut bytes = self.bytes(name);
         let middle = bytes.len() / 2;
@@ -190,8 +191,8 @@ impl Place {
         String::from_utf8_lossy(&self.bytes(&format!("{run}/{name}"))).into_owned()
     }
 
-    /// The records of a metrics file by step, without values from the clock and the machine. In the
-    /// file an evaluation appears some steps late.
+    /// The records of a metrics file sorted by step, without values that depend on the clock and
+    /// the machine. In the file an evaluation may appear some steps late.
     pub(crate) fn metrics(&self, run: &str) -> Vec<Value> {
         let timeless = |mut record: Value| {
             let record_map = record.as_object_mut().expect("an object");
@@ -213,7 +214,7 @@ impl Place {
         records
     }
 
-    /// The bytes of the complete training state, at a step.
+    /// The bytes of the complete training state after a step.
     pub(crate) fn state(&self, run: &str, step: u64) -> Vec<u8> {
         self.bytes(&format!("{run}/checkpoints/step_{step:08}/state.safetensors"))
     }
@@ -228,7 +229,7 @@ pub(crate) fn is_missing(program: &str) -> bool {
     missing
 }
 
-/// True if `two-hosts.sh` runs here.
+/// True if this machine supports the namespaces that `two-hosts.sh` needs.
 pub(crate) fn has_namespaces() -> bool {
     let trial = "[ $(id -u) = 0 ] || exec unshare --user --map-root-user --net --uts true; \
                  exec unshare --net --uts ip link add name one type veth peer name two";
@@ -239,8 +240,8 @@ pub(crate) fn has_namespaces() -> bool {
     has
 }
 
-/// The command with default handlers for the signals that end it: the test runner may ignore some,
-/// and a process inherits ignored signals.
+/// The command with default handlers for the signals that end it: the test runner may ignore some
+/// signals, and child processes inherit this.
 pub(crate) fn with_default_signals(command: &Command) -> Command {
     let mut wrapped = Command::new("env");
     wrapped.arg("--default-signal=HUP,INT,TERM,USR1").arg(command.get_program());
@@ -269,8 +270,8 @@ pub(crate) fn good(command: &mut Command) -> Said {
     said
 }
 
-/// Runs a command that must fail with `code` and print each of `words`, in one line (after its
-/// progress) and without a panic.
+/// Runs a command that must fail with `code` and print, after its progress, one line that contains
+/// each of `words`, without a panic.
 pub(crate) fn bad(command: &mut Command, code: i32, words: &[&str]) {
     let Said { code: got, err, .. } = said(command);
     assert_eq!(got, code, "{command:?}\n{err}");
@@ -301,7 +302,8 @@ pub(crate) fn assert_has(text: &str, words: &[&str]) {
     }
 }
 
-/// Assigns another id to each category of an annotation file, and its objects, or removes them.
+/// Assigns a new id to each category of an annotation file and its objects, or removes them if `id`
+/// returns `None`.
 pub(crate) fn renumber(annotations: &mut Value, id: impl Fn(u64) -> Option<u64>) {
     for (list, key) in [("categories", "id"), ("annotations", "category_id")] {
         annotations[list].as_array_mut().expect("a list").retain_mut(|row| {
@@ -312,12 +314,12 @@ pub(crate) fn renumber(annotations: &mut Value, id: impl Fn(u64) -> Option<u64>)
     }
 }
 
-/// Arguments for these stores instead of synthetic data.
+/// Arguments that select these stores instead of synthetic data.
 pub(crate) fn stores(train: &str, val: &str) -> String {
     format!("--set data.synthetic=none --set data.train_store={train} --set data.val_store={val}")
 }
 
-/// Arguments for these images instead of synthetic data, in training and validation.
+/// Arguments that select these images for training and validation, instead of synthetic data.
 pub(crate) fn files(images: &str, annotations: &str) -> String {
     let of = |split: &str| {
         format!("--set data.{split}_images={images} --set data.{split}_annotations={annotations}")

@@ -13,10 +13,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::Place;
 
-/// Timeout of a test for a line or an end without another limit.
+/// Default timeout for an expected line or the end of a run.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// `mpirun`, allowed to start any number of ranks, also as root.
+/// `mpirun`, configured to start any number of ranks, also as root.
 pub(crate) fn mpirun(ranks: usize) -> Command {
     let mut command = Command::new("mpirun");
     command.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np"]);
@@ -34,7 +34,7 @@ pub(crate) fn under_mpirun(place: &Place, ranks: usize, arguments: &str) -> Comm
 /// A run in progress.
 pub(crate) struct Running<'a> {
     place: &'a Place,
-    /// The ranks, or the single process that has started them.
+    /// The processes of the ranks, or the single process that started them.
     processes: Vec<Child>,
     lines: Receiver<String>,
     sender: Sender<String>,
@@ -44,11 +44,11 @@ pub(crate) struct Running<'a> {
 /// A run that has ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    /// Exit codes of the processes; 128 plus the signal that ended one.
+    /// Exit codes of the processes; 128 plus the signal number if a signal ended the process.
     pub(crate) codes: Vec<i32>,
     /// Errors and progress of all ranks.
     pub(crate) said: String,
-    /// The standard output of all.
+    /// Standard output of all ranks.
     pub(crate) out: String,
 }
 
@@ -64,8 +64,8 @@ impl<'a> Running<'a> {
         Self::of(place, (0..ranks).map(|_| place.command(arguments)).collect())
     }
 
-    /// Starts a command for each rank, with the variables of one launcher. Each has its own folder,
-    /// if it sets one.
+    /// Starts one command per rank, with the variables of a launcher. Each command runs in its
+    /// folder, if it sets one.
     pub(crate) fn of(place: &'a Place, commands: Vec<Command>) -> Self {
         static RUNS: AtomicUsize = AtomicUsize::new(0);
         let job = format!("{} {}", std::process::id(), RUNS.fetch_add(1, Ordering::SeqCst));
@@ -108,7 +108,7 @@ impl<'a> Running<'a> {
         self.wait_within(words, PATIENCE);
     }
 
-    /// The same, with a timeout of `limit`.
+    /// Like [`Self::wait_for`], with a timeout of `limit`.
     pub(crate) fn wait_within(&mut self, words: &str, limit: Duration) {
         let begin = Instant::now();
         loop {
@@ -135,7 +135,7 @@ impl<'a> Running<'a> {
         kill_process(pid, signal).expect("it is there");
     }
 
-    /// Processes that mpirun has started in the place: for one rank or for all.
+    /// Processes that mpirun started in this folder, for one rank or for all ranks.
     fn pids_of_mpirun(&self, rank: Option<usize>) -> impl Iterator<Item = Pid> {
         let here = self.place.path().canonicalize().expect("a folder");
         let is_wanted = move |variable: &[u8]| {
@@ -152,8 +152,8 @@ impl<'a> Running<'a> {
         })
     }
 
-    /// Waits until all processes have ended, at most `limit` from now; stopped ones are continued
-    /// when all others have ended.
+    /// Waits at most `limit` until all processes have ended; stopped processes are continued once
+    /// all other processes have ended.
     pub(crate) fn end_within(mut self, limit: Duration) -> Ended {
         let begin = Instant::now();
         let mut running: Vec<usize> = (0..self.processes.len()).collect();
@@ -173,7 +173,7 @@ impl<'a> Running<'a> {
             status.code().or(status.signal().map(|signal| 128 + signal)).expect("one of the two")
         });
         let codes = codes.collect();
-        // Until all have closed their end.
+        // Drop our sender, so that reading ends once all reader threads have ended.
         self.sender = channel().0;
         let rest: String = self.lines.iter().map(|line| line + "\n").collect();
         let said = std::mem::take(&mut self.said) + &rest;
@@ -192,14 +192,14 @@ impl Ended {
         self.said.lines().filter(|line| line.contains("error: ")).collect()
     }
 
-    /// The only error line of a run whose ranks all end with `code`.
+    /// The only error line of a run in which all ranks end with `code`.
     pub(crate) fn only_error(&self, code: i32) -> &str {
         assert!(self.codes.iter().all(|own| *own == code), "{:?}\n{}", self.codes, self.said);
         let [error] = self.errors()[..] else { panic!("one line\n{}", self.said) };
         error
     }
 
-    /// Each survivor reports the lost rank, in one line with the reason.
+    /// Checks that each survivor reports the lost rank in one line with the reason.
     pub(crate) fn assert_names(&self, ranks: usize, lost: usize, why: &str) {
         for rank in (0..ranks).filter(|rank| *rank != lost) {
             let begin = format!("rank {rank}: error: rank {lost} on host ");
@@ -217,7 +217,7 @@ impl Ended {
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        // They may have ended.
+        // The processes may have ended already.
         for pid in self.pids_of_mpirun(None) {
             let _ = kill_process(pid, Signal::KILL);
         }

@@ -1,4 +1,4 @@
-//! Servers with the S3 API, and a network in front of them with injected faults.
+//! Servers with the S3 API, behind a network with injected faults.
 
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::path::{Path, PathBuf};
@@ -43,13 +43,13 @@ pub(crate) enum Kind {
 /// A fault injected into a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// It is answered with 503.
+    /// The request is answered with 503.
     Busy,
-    /// Its answer is interrupted.
+    /// The response is interrupted.
     Cut,
-    /// Its answer is late.
+    /// The response is late.
     Late,
-    /// A byte of the object in its answer is changed.
+    /// A byte of the object in the response is changed.
     Altered,
     /// A byte of the uploaded object is changed.
     AlteredSent,
@@ -63,7 +63,7 @@ pub(crate) fn good() -> Network {
     Box::new(|_, _| None)
 }
 
-/// A network in which one in `every` requests has a fault, by a seed.
+/// A network in which one in `every` requests has a fault, chosen by a seed.
 pub(crate) fn bad(every: u64, seed: u64) -> Network {
     use Fault::{Altered, AlteredSent, Busy, Cut, Late};
     let mut dice = dice(seed);
@@ -73,7 +73,7 @@ pub(crate) fn bad(every: u64, seed: u64) -> Network {
     })
 }
 
-/// Numbers from a seed.
+/// Random numbers from a seed.
 pub(crate) fn dice(seed: u64) -> impl FnMut() -> u64 + Send {
     let mut state = seed;
     move || {
@@ -86,9 +86,9 @@ pub(crate) fn dice(seed: u64) -> impl FnMut() -> u64 + Send {
 /// A server behind a faulty network.
 pub(crate) struct Server {
     kind: Kind,
-    /// Objects of `s3s-fs`.
+    /// Folder with the objects of `s3s-fs`.
     root: TempDir,
-    /// The address for clients, and the server's own.
+    /// The address for clients (the network), and that of the server behind it.
     public: SocketAddr,
     own: SocketAddr,
     network: Arc<Mutex<Network>>,
@@ -97,7 +97,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts one with an empty bucket; `None`, with a message, if it is not installed.
+    /// Starts a server with an empty bucket; prints a message and returns `None` if the server is
+    /// not installed.
     pub(crate) fn start(kind: Kind) -> Option<Self> {
         let root = tempfile::tempdir().expect("a temporary folder");
         std::fs::create_dir(root.path().join(BUCKET)).expect("a bucket");
@@ -121,7 +122,7 @@ impl Server {
         Some(server)
     }
 
-    /// Answers on the same port as before.
+    /// Starts the server again on the same port.
     pub(crate) fn revive(&mut self) {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(1).enable_all().build().expect("threads");
@@ -140,7 +141,7 @@ impl Server {
         panic!("{:?} does not answer", self.kind);
     }
 
-    /// Kills it at any point.
+    /// Kills the server.
     pub(crate) fn kill(&mut self) {
         if let Some(running) = self.running.take() {
             running.shutdown_background();
@@ -174,7 +175,7 @@ impl Server {
         ::s3::Bucket::with(BUCKET, self.variables()).expect("a bucket")
     }
 
-    /// All objects below a key, with the rest of their keys.
+    /// All objects below a key, by the rest of their keys.
     pub(crate) fn contents(&self, key: &str) -> Vec<(String, Vec<u8>)> {
         let bucket = self.bucket();
         let objects = bucket.list(key).expect("a listing");
@@ -201,7 +202,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
         if let Some(process) = &mut self.process {
-            // It may have ended.
+            // The process may have ended already.
             let _ = process.kill();
             let _ = process.wait();
         }
@@ -219,7 +220,7 @@ fn moto() -> Option<PathBuf> {
     moto.is_file().then_some(moto)
 }
 
-/// Binds a port that the previous server of this test may still hold for a moment.
+/// Binds a port, and retries while the previous server of this test still uses it.
 async fn bind(at: SocketAddr) -> TcpListener {
     loop {
         match TcpListener::bind(at).await {

@@ -10,19 +10,19 @@ use engine::config::{Config, schema};
 
 use crate::files::{File, root, tracked};
 
-/// Programs that are not this checkout's, and shell keywords: their arguments are not checked.
+/// External programs and shell keywords, whose arguments are not checked.
 const OTHERS: [&str; 14] = [
     "apt-get", "aws", "curl", "do", "done", "export", "for", "kubectl", "ln", "mkdir", "openssl",
     "pip", "python3", "tar",
 ];
-/// Programs that start another one, which is among their arguments.
+/// Programs that start the program given among their arguments.
 const STARTERS: [&str; 5] = ["do", "mpirun", "sbatch", "srun", "configs/launch/two-hosts.sh"];
-/// Prefixes of variables that other programs read.
+/// Prefixes of variables that external programs read.
 const OTHERS_VARIABLES: [&str; 7] = ["FI_", "GLIBC_", "NCCL_", "OMP_", "OMPI_", "ONEDNN_", "PATH"];
-/// Options in prose that do not belong to a program of this checkout.
+/// Options in prose that belong to external programs.
 const OTHERS_OPTIONS: [&str; 7] =
     ["--bind-to", "--build-arg", "--fatbin", "--map-by", "--release", "--signal", "--tool"];
-/// Placeholders of values that must parse.
+/// Placeholders in documents, and values that parse in their place.
 const STANDS_FOR: [(&str, &str); 9] = [
     ("$b", "50"),
     ("BATCH", "96"),
@@ -34,17 +34,17 @@ const STANDS_FOR: [(&str, &str); 9] = [
     ("RUN", "plan"),
     ("STORE", "plan"),
 ];
-/// The user's own config: README.md's block of TOML.
+/// The user's config: the TOML block in README.md.
 const OWN_CONFIG: &str = "mine.toml";
 
 /// The checkout, as far as commands can refer to it.
 pub(crate) struct Checkout {
     metadata: Metadata,
-    /// All but documents and this test.
+    /// All files except documents and this test.
     sources: Vec<File>,
     /// Options of `onegraph` and `bench`.
     options: BTreeSet<String>,
-    /// With the user's own config.
+    /// A folder with the user's config.
     folder: tempfile::TempDir,
 }
 
@@ -95,7 +95,7 @@ impl Checkout {
                 unknown.map_or(Ok(()), |option| Err(format!("{script} does not take {option}")))
             }
             words if !is_fenced => self.prose(words),
-            // `target` contains everything that is built or installed.
+            // `target` contains the built and installed programs.
             [program, ..] if !program.starts_with("target/") && !OTHERS.contains(&&**program) => {
                 Err(format!("{program} is no program that this test knows, and no file"))
             }
@@ -119,7 +119,7 @@ impl Checkout {
                     ErrorKind::MissingRequiredArgument
                     | ErrorKind::MissingSubcommand
                     | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => !is_fenced,
-                    // An option without its value.
+                    // Prose may contain an option without its value.
                     ErrorKind::InvalidValue => !is_fenced && ends_in_option,
                     _ => false,
                 };
@@ -130,7 +130,7 @@ impl Checkout {
         )
     }
 
-    /// The key or the config that a command refers to, with its overrides.
+    /// Checks the key or the config to which a command refers, with its overrides.
     fn meaning(&self, mut parsed: &ArgMatches) -> Result<(), String> {
         while let Some((_, inner)) = parsed.subcommand() {
             parsed = inner;
@@ -149,7 +149,7 @@ impl Checkout {
             name => return Err(format!("{name} is no preset, and no file of the checkout")),
         };
         let mut sets = values(parsed, "set");
-        // Else a placeholder for several.
+        // A word without `=` is a placeholder for several overrides.
         sets.retain(|set| set.contains('='));
         let config = Config::load(path, &sets).and_then(|config| config.validate());
         config.map_err(|fault| fault.to_string())
@@ -187,7 +187,7 @@ impl Checkout {
         unknown.map_or(Ok(()), |filter| Err(format!("no test is called {filter}")))
     }
 
-    /// True if a field in the sources is an option's.
+    /// True if a field in the sources declares this option.
     fn takes(&self, option: &str) -> bool {
         let field = format!(" {}: ", option.trim_start_matches('-').replace('-', "_"));
         self.sources.iter().any(|file| file.text.contains(&field))
@@ -203,7 +203,7 @@ impl Checkout {
         if is_missing { Err(format!("{path} is not in the checkout")) } else { Ok(()) }
     }
 
-    /// Checks that a variable that is set is also read.
+    /// Checks that the program reads an environment variable that a command sets.
     fn variable(&self, word: &str) -> Result<(), String> {
         let name = word.split('=').next().unwrap_or(word);
         let forms = [format!("\"{name}\""), format!("${name}"), format!("${{{name}")];
@@ -213,7 +213,7 @@ impl Checkout {
         is_known.then_some(()).ok_or(format!("nothing reads the variable {name}"))
     }
 
-    /// Checks options in prose, and names with a preset's prefix.
+    /// Checks options in prose, and names that begin like those of presets.
     fn prose(&self, words: &[String]) -> Result<(), String> {
         for word in words {
             let option = word.split('=').next().unwrap_or(word);
@@ -235,8 +235,8 @@ impl Checkout {
         Ok(())
     }
 
-    /// Checks the variables in a page's text, in any context; others may be constants of the
-    /// sources.
+    /// Checks the environment variables in a page's text; other upper-case names may be constants
+    /// in the sources.
     pub(crate) fn variables(&self, page: &File) -> Vec<String> {
         let is_end = |c: char| !(c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
         let is_name = |name: &&str| name.trim_matches('_').contains('_') && !name.ends_with('_');
@@ -266,7 +266,7 @@ pub(crate) fn unknown_keys(page: &File) -> Vec<String> {
         let is_file = names.clone().next_back().is_some_and(|last| FILES.contains(&last));
         names.next().is_some_and(is_table) && !is_file
     };
-    // A key may be a table with user-defined names.
+    // A key may name a table whose entries the user names.
     let is_known = |word: &str| {
         let is_here = |name: &str| {
             schema().key(name).is_some() || schema().keys_of_table(name).next().is_some()

@@ -5,14 +5,14 @@ use crate::files::File;
 /// A command as shown on a page.
 #[derive(Debug)]
 pub(crate) struct Shown {
-    /// Its first line, from 1.
+    /// Number of its first line, from 1.
     pub(crate) line: usize,
     pub(crate) words: Vec<String>,
-    /// True in a code block; else in the text, where a command may appear without arguments.
+    /// True in a code block; false in text, where a command may appear without arguments.
     pub(crate) is_fenced: bool,
 }
 
-/// The commands of a page; a paragraph's spans have its first line.
+/// The commands of a page; code spans get the first line of their paragraph.
 pub(crate) fn shown(page: &File) -> Vec<Shown> {
     let mut found = Vec::new();
     let mut line = 1;

@@ -1,9 +1,9 @@
 //! Views sampled for each image and epoch: bit-identical on any number of threads and after
-//! resuming, epochs of equal length, and nothing by default.
+//! resuming, with epochs of equal length; disabled by default.
 
 use crate::common::{BAD_CONFIG, Place, as_number, assert_has, good, micro};
 
-/// micro's 16 images of 64 x 64 with every kind of view.
+/// Config for micro's 16 images of 64 x 64 with every kind of view.
 const ALL: &str = "--set input.augment.min_sizes=[48,56,64,80] --set input.max_size=96 \
                    --set input.augment.crop=0.5 --set input.augment.aspect=0.3 \
                    --set input.augment.vertical_flip=0.5 --set input.augment.min_visible=0.1 \
@@ -15,7 +15,7 @@ const TURNS: &str = "--set input.augment.quarter_turns=0.7 --set input.augment.a
 const JITTER: &str = "--set input.augment.jitter_size=64 --set data.empty=keep \
                       --set input.augment.boxes_after_crop=mask";
 
-/// Three epochs of 8 steps, and the same interrupted in mid-epoch.
+/// A run of three epochs of 8 steps equals one that is interrupted in mid-epoch.
 #[test]
 fn augmented_run_is_bit_identical_across_threads_and_resume() {
     for (name, rule) in [("all", ALL), ("jitter", JITTER), ("turns", TURNS)] {
@@ -43,8 +43,8 @@ fn augmented_run_is_bit_identical_across_threads_and_resume() {
     }
 }
 
-/// The page of micro's images with every kind of view: pictures of each in three epochs,
-/// statistics, and the copy of an image that is added.
+/// The data page for micro's images with every kind of view shows pictures of each image in three
+/// epochs, statistics, and the copy of the image that is added.
 #[test]
 fn data_page_shows_network_input() {
     let place = Place::new();
@@ -55,10 +55,7 @@ fn data_page_shows_network_input() {
     let html = page(ALL);
     assert!(html.len() < 2_000_000 && !html.contains("http"), "{} bytes", html.len());
     assert_eq!(html.matches("<img ").count(), 3 * 16);
-    assert_has(
-        &html,
-        &["As the network gets them", "Classes", "64x64", "Duplicates", "anchors.sizes"],
-    );
+    assert_has(&html, &["Network inputs", "Classes", "64x64", "Duplicates", "anchors.sizes"]);
     assert_ne!(html, page(""), "the views are drawn");
     place.bad("inspect data", BAD_CONFIG, &["need a config"]);
 }

@@ -1,8 +1,8 @@
-//! Annotations with boxes only: they train Faster R-CNN, and no masks are invented for them.
+//! Annotations that contain only boxes train Faster R-CNN; no masks are generated from the boxes.
 
 use crate::common::{BAD_CONFIG, BAD_DATA, Place, files, stores};
 
-/// A synthetic set whose annotations have no segmentation: none at all, or an empty list.
+/// A synthetic set whose annotations have no segmentation, or an empty list.
 fn box_only_set() -> Place {
     let place = Place::new();
     place.shapes(12, "set");
@@ -32,12 +32,12 @@ fn box_only_data_trains_faster_rcnn() {
         "prep --boxes --images set/images --annotations boxes.json --out store",
         &[&format!("{objects} (0 crowd, {objects} without a mask)")],
     );
-    // A mask model would have nothing to train on.
+    // A mask model cannot be trained on this data.
     let words = ["have no mask", "store", "model.kind=faster_rcnn", "--boxes"];
     place.bad(&format!("train micro {}", stores("store", "store")), BAD_CONFIG, &words);
 }
 
-/// Without `--boxes` nothing would be left of them: this is reported, with the fix.
+/// Without `--boxes` all objects would be dropped, which is reported with the fix.
 #[test]
 fn box_only_data_is_rejected_for_masks() {
     let place = box_only_set();

@@ -2,8 +2,8 @@
 
 use crate::common::{BAD_CONFIG, Place, as_list, assert_has, micro};
 
-/// Scores differ as constructed: the second run of a config is as good as the first, one without
-/// detections is worse, and one on other images cannot be compared.
+/// Scores differ as constructed: the second run of a config is as good as the first, a run without
+/// detections is worse, and a run on different images cannot be compared.
 #[test]
 fn compare_uses_common_images() {
     let place = Place::new();
@@ -17,7 +17,7 @@ fn compare_uses_common_images() {
     ] {
         place.good(&micro(&format!("{few} --set train.name={name} {more}")));
     }
-    // A model that finds everything: the annotations themselves, instead of detections.
+    // Simulate a perfect model by using the annotations as detections.
     let annotations = place.json("runs/data/micro/val-8x64-seed0/annotations.json");
     let objects = as_list(&annotations["annotations"]);
     let perfect: Vec<serde_json::Value> = objects
@@ -32,7 +32,7 @@ fn compare_uses_common_images() {
     place.good(&micro(&format!("{few} --set train.name=better")));
     place.write("runs/better/inference/bbox.json", serde_json::to_string(&perfect).expect("JSON"));
     let mend = "onegraph eval --run runs/better/checkpoints/step_00000002 --out";
-    place.bad("compare runs/a runs/better", BAD_CONFIG, &["other detections than", mend]);
+    place.bad("compare runs/a runs/better", BAD_CONFIG, &["are not those of step", mend]);
     let mut report = place.report("better");
     report["bbox"]["AP"] = 1.0.into();
     place.write("runs/better/report.json", report.to_string());
@@ -43,7 +43,7 @@ fn compare_uses_common_images() {
             "a and better\ntheir configs are the same\n",
             "step                 2         2\n",
             "8 images): better is better\n",
-            "8 images): no difference that these images show\n",
+            "8 images): no significant difference on these images\n",
             "AP of masks by class\n",
         ],
     );

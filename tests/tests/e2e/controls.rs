@@ -8,7 +8,7 @@ const FROZEN: &str = "--set model.freeze=['backbone.*','rpn.head.*'] --set solve
 
 const FROZEN_RPN: &str = "[model]\nfreeze = [\"rpn.*\"]\n";
 
-/// A tensor's bytes in a file of a checkpoint of `runs/micro`; `None` if the file does not have it.
+/// The bytes of a tensor in a checkpoint file of `runs/micro`; `None` if the file lacks it.
 fn tensor(place: &Place, step: u64, file: &str, name: &str) -> Option<Vec<u8>> {
     let bytes = place.bytes(&format!("runs/micro/checkpoints/step_{step:08}/{file}.safetensors"));
     let tensors = SafeTensors::deserialize(&bytes).expect("safetensors");
@@ -46,7 +46,7 @@ fn frozen_parameters_are_unchanged_without_state() {
     assert!(place.state("runs/micro", 6) == place.state("runs/whole", 6), "resumed to other bits");
 }
 
-/// A config file with groups: they affect the update, and are kept in the run's config.
+/// Parameter groups in a config file affect the update, and are kept in the run's config.
 #[test]
 fn parameter_groups_have_separate_rates_and_decays() {
     let place = Place::new();
@@ -106,7 +106,7 @@ fn class_weights_apply_by_name() {
     place.good(resume);
 }
 
-/// The copies are the same in an interrupted and an uninterrupted run.
+/// An interrupted and an uninterrupted run repeat the same images.
 #[test]
 fn images_of_rare_classes_are_repeated() {
     let place = Place::new();
@@ -128,16 +128,17 @@ fn images_of_rare_classes_are_repeated() {
     assert!(place.state("runs/linear", 11) != place.state("runs/whole", 11), "the same rule");
 }
 
-/// A small set is repeated to the requested epoch length, with each image equally often.
+/// A small set is repeated up to the requested epoch length; each image occurs equally often.
 #[test]
 fn small_data_set_is_repeated_to_fill_epoch() {
     let place = Place::new();
     place.prints(
         &micro("--set data.min_epoch_images=40 --set train.epochs=1"),
-        &["an epoch has 40 images, of 16: each comes 2.5 times"],
+        &["an epoch has 40 images instead of 16: each occurs 2.5 times"],
     );
     assert_eq!(place.report("micro")["steps"], 20);
-    // Each copy is sampled separately, and is in the shape for its own size.
+    // Views are sampled separately for each copy, and each copy is padded to the shape for its
+    // size.
     let drawn = "--set data.min_epoch_images=60 --set input.augment.min_sizes=[32,48,64]";
     place.good(&micro(&format!("{drawn} --set train.steps=30 --set train.name=drawn")));
     let enough = place.run(&micro("--set data.min_epoch_images=16 --set train.steps=1"));
@@ -146,8 +147,8 @@ fn small_data_set_is_repeated_to_fill_epoch() {
     place.bad(&micro("--set data.min_epoch_images=100000"), BAD_CONFIG, &words);
 }
 
-/// The averages of a run match the formula, from its initial weights; they are scored and saved as
-/// the checkpoint's weights, and a resumed run is bit-identical.
+/// The weight averages of a run match the formula, starting from the initial weights; they are
+/// evaluated and saved as the checkpoint's weights, and a resumed run is bit-identical.
 #[test]
 fn ema_weights_are_saved_evaluated_and_resumed() {
     let place = Place::new();
@@ -204,7 +205,7 @@ fn ema_weights_are_saved_evaluated_and_resumed() {
     assert_eq!(found("resumed"), found("micro"));
 }
 
-/// On the images of one step without flips, whose losses are those before the step.
+/// Use the images of one step without flips: the step records the losses before its update.
 #[test]
 fn validation_losses_match_step_and_do_not_change_training() {
     let place = Place::new();

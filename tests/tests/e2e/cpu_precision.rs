@@ -1,5 +1,4 @@
-//! How a CPU computes GEMMs: in bf16 (`train.cpu_precision`), and with Winograd tiles
-//! (`train.winograd`).
+//! GEMMs on the CPU in bf16 (`train.cpu_precision`), and with Winograd tiles (`train.winograd`).
 
 use kernels::isa::has_bf16;
 
@@ -7,11 +6,11 @@ use crate::common::{BAD_CONFIG, Place, as_list, bad, good, micro};
 
 const BF16: &str = "--set train.cpu_precision=bf16";
 
-/// Layers that are wide enough for tiles.
+/// Layers that are wide enough for Winograd tiles.
 const WIDE: &str = "--set model.fpn.channels=64 --set model.mask_head.channels=[32]";
 
-/// A run in bf16 is reproducible, resumes bit-exactly, differs from one in fp32, and either
-/// precision can be used for detection.
+/// A bf16 run is reproducible, resumes bit-identically and differs from an fp32 run; its weights
+/// can be used for detection in both precisions.
 #[test]
 fn bf16_run_repeats_and_resumes_bit_identically() {
     if !has_bf16() {
@@ -39,12 +38,13 @@ fn bf16_run_repeats_and_resumes_bit_identically() {
 fn processor_without_bf16_prints_one_line_error() {
     let place = Place::new();
     let mut command = place.command(&micro(BF16));
-    let sentence = "error: train.cpu_precision is bf16, but this processor does not multiply bf16";
+    let sentence = "error: train.cpu_precision is bf16, but this processor does not support bf16";
     bad(command.env("ONEGRAPH_CPU_ISA", "portable"), BAD_CONFIG, &[sentence]);
     assert!(!place.join("runs/micro").exists(), "nothing begins");
 }
 
-/// The same for 3x3 convolutions with Winograd tiles, which are the default.
+/// A run with Winograd tiles in 3x3 convolutions, the default, is reproducible and resumes
+/// bit-identically.
 #[test]
 fn winograd_run_repeats_and_resumes_bit_identically() {
     let place = Place::new();
@@ -52,8 +52,8 @@ fn winograd_run_repeats_and_resumes_bit_identically() {
     repeats_and_resumes(&place, [WIDE, &plain], "train.winograd=false");
 }
 
-/// Runs `a` on one thread and `b` on four, resumed half way, have the same weights, and `c` has
-/// different ones; resuming with another `key` is rejected.
+/// Run `a` on one thread and run `b` on four threads, resumed half way, have the same weights, run
+/// `c` has different ones; resuming with a different value of `key` is rejected.
 fn repeats_and_resumes(place: &Place, [own, other]: [&str; 2], key: &str) {
     let weights = |run: &str, step: u64| {
         place.bytes(&format!("runs/{run}/checkpoints/step_{step:08}/model.safetensors"))

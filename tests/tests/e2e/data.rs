@@ -11,14 +11,16 @@ use engine::dataset::{DataSet, Split};
 use engine::progress::Progress;
 use hotcoco::mask;
 
-/// Images and annotations of a COCO split; nothing, and a `SKIPPED` line, if missing.
+/// Images and annotations of a COCO split; prints a `SKIPPED` line and returns `None` if they are
+/// missing.
 fn coco(split: &str) -> Option<(PathBuf, PathBuf)> {
     let root = support::data_dir().join("coco-open");
     let annotations = support::need(root.join(format!("annotations/instances_{split}2017.json")))?;
     Some((root.join(format!("{split}2017")), annotations))
 }
 
-/// A synthetic set, trained on as files, and damaged: image files by a user, the store by a disk.
+/// Trains on a synthetic set given as files, which are then damaged: image files as by a user, the
+/// store as by a disk.
 #[test]
 fn replaced_image_rebuilds_store() {
     let place = Place::new();
@@ -48,8 +50,10 @@ fn replaced_image_rebuilds_store() {
     let again = run("last");
     assert!(!again.contains("replaced") && !again.contains("rebuilding"), "{again}");
 
-    place
-        .shows(&format!("inspect {store} --verify"), &["8 images", "every image has its checksum"]);
+    place.shows(
+        &format!("inspect {store} --verify"),
+        &["8 images", "every image matches its checksum"],
+    );
     place.shows(
         &format!("inspect {store} --verify --images a/images"),
         &["images match their files"],
@@ -61,7 +65,7 @@ fn replaced_image_rebuilds_store() {
     place.bad(&format!("inspect {store} --verify"), BAD_DATA, &words);
     place.good(&format!("inspect {store}"));
     let said = place.run("inspect .");
-    assert!(said.err.contains("the folder holds no store, no run and no checkpoint"), "{said:?}");
+    assert!(said.err.contains("the folder contains no store, run or checkpoint"), "{said:?}");
 }
 
 /// `micro` on real images of all shapes: two padded shapes per orientation, a little over one
@@ -124,8 +128,8 @@ fn edited_annotation_file_is_a_new_data_set() {
     assert_eq!(place.names("runs/data").len(), 2);
 }
 
-/// A folder is stored, and trained on, according to its format; an option that needs a folder is
-/// not ignored without one.
+/// A folder is stored and used for training according to its format; an option that requires a
+/// folder is rejected without one.
 #[test]
 fn folder_is_stored_by_detected_format() {
     let place = Place::new();
@@ -166,7 +170,8 @@ fn folder_is_stored_by_detected_format() {
     place.bad("prep drawn --split all --out two.store", BAD_DATA, &words);
 }
 
-/// Likely mistakes in data are reported by each run, not only by the one that builds the store.
+/// Probable mistakes in the data are reported by every run, not only by the run that builds the
+/// store.
 #[test]
 fn doubtful_data_is_reported_on_every_run() {
     let place = Place::new();
@@ -218,7 +223,7 @@ fn lost_or_damaged_synthetic_set_is_regenerated() {
     std::fs::remove_dir_all(place.join(set)).expect("it is there");
     place.write(&format!("{set}/precious"), "data");
     let refused = open().map(drop).expect_err("a stranger's folder").to_string();
-    assert_has(&refused, &[set, "leaves it alone"]);
+    assert_has(&refused, &[set, "not overwritten"]);
     assert_eq!(place.text(&format!("{set}/precious")), "data");
 }
 
@@ -242,7 +247,7 @@ fn reference_detections_print_pycocotools_summary() {
     }
 }
 
-/// Its statistics and files are checked by the tests of dali.
+/// The tests of dali check the statistics and files of the set.
 #[test]
 fn synthetic_set_is_valid_coco() {
     let place = Place::new();
@@ -257,8 +262,8 @@ fn synthetic_set_is_valid_coco() {
     check_masks(&Store::open(&place.join("set/store")).expect("the store"));
 }
 
-/// No pixel belongs to two objects, and an object with runs, which is partly hidden, is adjacent to
-/// another one.
+/// Checks that no pixel belongs to two objects, and that an object stored as runs, which is partly
+/// hidden, is adjacent to the object that hides it.
 fn check_masks(store: &Store) {
     for i in 0..store.len() {
         let record = store.image(i);

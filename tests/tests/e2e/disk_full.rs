@@ -1,4 +1,4 @@
-//! A disk that is full while a run logs, saves, evaluates and reports.
+//! The disk becomes full while a run logs, saves, evaluates and reports.
 
 use std::process::{Command, Stdio};
 
@@ -9,8 +9,9 @@ const TRAIN: &str = "train micro --set train.steps=8 --set train.checkpoint_ever
                      --set train.eval_every_steps=4 --set eval.draw_images=0 \
                      --set train.run_dir=disk";
 
-/// Runs a shell script next to a folder `disk` of `kib` KiB; `$ONEGRAPH` is the command in it.
-/// `None` if the system does not allow it. The folder is copied to `left` at the end.
+/// Runs a shell script in a place with a file system of `kib` KiB at `disk`, which is copied to
+/// `left` at the end; in the script, `$ONEGRAPH` is the command. `None` if the system does not
+/// allow this.
 fn with_disk(place: &Place, kib: usize, script: &str) -> Option<Said> {
     let unshare = || {
         let mut command = Command::new("unshare");
@@ -30,12 +31,12 @@ fn with_disk(place: &Place, kib: usize, script: &str) -> Option<Said> {
     Some(said(&mut command))
 }
 
-/// Generates the data, which need not be on the disk.
+/// Generates the data outside of the small disk.
 fn draw_data(place: &Place) {
     place.good(&TRAIN.replace("run_dir=disk", "run_dir=elsewhere").replace("steps=8", "steps=1"));
 }
 
-/// Every line of `metrics.jsonl` and every record of the event files is complete.
+/// Checks that every line of `metrics.jsonl` and every record of the event files is complete.
 fn assert_whole_records(place: &Place, run: &str) {
     assert!(place.text(&format!("{run}/metrics.jsonl")).ends_with('\n'));
     place.metrics(run);
@@ -46,7 +47,8 @@ fn assert_whole_records(place: &Place, run: &str) {
         let mut rest = &bytes[..];
         while !rest.is_empty() {
             let length = u64::from_le_bytes(rest[..8].try_into().expect("8 bytes"));
-            // Length and its checksum before the event, its checksum after it.
+            // An event is preceded by its length and the length's checksum, and followed by its own
+            // checksum.
             rest = &rest[12 + length as usize + 4..];
         }
     }
@@ -67,7 +69,7 @@ fn full_disk_skips_checkpoint_and_run_finishes() {
     assert_eq!(said.err.matches("the log has gaps").count(), 1, "{}", said.err);
     let last = said.err.lines().last().unwrap_or_default();
     assert!(last.starts_with("error: disk/micro/checkpoints") && last.contains(full), "{last}");
-    let nothing = "nothing is saved after step 8; last checkpoint: none";
+    let nothing = "the state after step 8 could not be saved; last checkpoint: none";
     assert_has(last, &[nothing]);
     assert_eq!(place.names("left/micro/checkpoints"), [""; 0], "nothing half-written");
     assert_whole_records(&place, "left/micro");
@@ -77,7 +79,7 @@ fn full_disk_skips_checkpoint_and_run_finishes() {
 fn next_checkpoint_is_saved_after_disk_space_returns() {
     let place = Place::new();
     draw_data(&place);
-    // Something else fills the disk, until the run has reported that it is full.
+    // A second process fills the disk, until the run has reported that it is full.
     let steps = "--set train.steps=4000 --set train.eval_every_steps=0 \
                  --set train.checkpoint_every_epochs=0";
     let script = format!(
@@ -112,7 +114,7 @@ fn predictions_are_written_without_space_for_pictures() {
     assert_eq!(said.err.matches("no more pictures are drawn").count(), 1, "{}", said.err);
     assert_has(&said.out, &["on 8 images"]);
     assert!(place.json("left/predictions.json").is_array());
-    // A name of the maximum length also gets a picture.
+    // An image with a name of the maximum length also gets a picture.
     let long = format!("{}.jpg", "n".repeat(251));
     let first = place.names(&format!("runs/data/micro/{set}/images"))[0].clone();
     let first = place.join(&format!("runs/data/micro/{set}/images/{first}"));
@@ -124,7 +126,7 @@ fn predictions_are_written_without_space_for_pictures() {
 fn scores_are_printed_before_report_fails() {
     let place = Place::new();
     draw_data(&place);
-    // Space for checkpoints, which are 262 KiB each, but not for a page as well.
+    // The disk has space for the checkpoints of 262 KiB each, but not additionally for a page.
     let script = format!(
         "$ONEGRAPH {TRAIN} --set train.checkpoint_every_steps=0 --set train.keep_checkpoints=1 \
          --set train.keep_best=0 --set train.checkpoint_every_epochs=0 \

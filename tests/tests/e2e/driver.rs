@@ -15,7 +15,7 @@ fn apart(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| ((a - b) / b).abs()).fold(0.0, f64::max)
 }
 
-/// The commands of a first session, in each precision, compared with the CPU's f32.
+/// The commands of a user's first session, in each precision, compared with f32 on the CPU.
 #[test]
 fn emulated_gpu_trains_evaluates_and_inspects() {
     let gpus = Gpus::new("H100");
@@ -31,7 +31,7 @@ fn emulated_gpu_trains_evaluates_and_inspects() {
         let validation = gpus.place.metrics(run).pop().expect("an evaluation")["val_loss"].as_f64();
         [losses(&gpus.place.steps(run)), vec![validation.expect("a loss")]].concat()
     };
-    // A run on a device records the same as one on the CPU, at the same steps.
+    // Runs on a device and on the CPU have the same records at the same steps.
     let kept = |run: &str| {
         let of = |record: &Value| ["step", "epoch", "images", "lr"].map(|key| record[key].clone());
         let records: Vec<_> = gpus.place.metrics(run).iter().map(of).collect();
@@ -39,8 +39,8 @@ fn emulated_gpu_trains_evaluates_and_inspects() {
     };
     gpus.place.good(&train("--device cpu --set train.name=cpu"));
     let of_cpu = losses("runs/cpu");
-    // Measured: 1.3e-7, 1.6e-3 and 8.3e-4. tf32 and fp16 have the same ten mantissa bits, and one
-    // proposal that swaps places changes a loss by more than their rounding.
+    // Measured: 1.3e-7, 1.6e-3 and 8.3e-4. tf32 and fp16 both have ten mantissa bits; if rounding
+    // swaps two proposals, a loss changes by more than the rounding.
     for (precision, limit) in [("fp32", 1e-6), ("tf32", 5e-3), ("fp16", 5e-3)] {
         let more = format!("--device cuda --set train.precision={precision}");
         gpus.good(&train(&format!("{more} --set train.name={precision}")));
@@ -56,7 +56,8 @@ fn emulated_gpu_trains_evaluates_and_inspects() {
     gpus.good(&format!("predict --run runs/fp16 --out found --device cuda {images}"));
 }
 
-/// GPU metrics are NVML's, except for the clock, which is unknown; tensors are collected.
+/// GPU metrics equal NVML's, except for the clock, which is unknown; tensor collections are
+/// recorded.
 #[test]
 fn emulated_run_logs_gpu_precision() {
     let gpus = Gpus::new("A100");
@@ -91,7 +92,7 @@ fn gpu_views_and_colours_match_cpu() {
     assert!(apart(&cuda, &cpu) < 1e-6, "{cuda:?}, not {cpu:?}");
 }
 
-/// The same weights, for any order of streams, blocks and warps, and on any GPU.
+/// The weights are the same for any order of streams, blocks and warps, and on any GPU.
 #[test]
 fn stream_order_does_not_change_results() {
     let gpus = Gpus::new("A100");
@@ -107,7 +108,7 @@ fn stream_order_does_not_change_results() {
     assert!(first == train("races", &[("DRIVER_SEED", "3"), ("DRIVER_CHECKS", "races")]));
 }
 
-/// Functions whose error at the n-th call ends training.
+/// Driver functions whose error at the given call must end training.
 const FATAL: &[(&str, u32)] = &[
     ("cuInit", 1),
     ("cuDeviceGetCount", 1),
@@ -136,7 +137,7 @@ const FATAL: &[(&str, u32)] = &[
     ("cuGraphLaunch", 2),
 ];
 
-/// For any failing driver call, a one-line message reports it, with the exit code for a device.
+/// Any failing driver call is reported by a one-line message and the exit code for device errors.
 #[test]
 fn error_of_each_driver_call_prints_one_line() {
     let gpus = Gpus::new("A100");
@@ -152,13 +153,13 @@ fn error_of_each_driver_call_prints_one_line() {
     for (function, call) in FATAL {
         fails(&format!("{function}:{call}=999"));
     }
-    // An address that no kernel may use, an Xid, and memory used by other processes.
+    // Inject an invalid address in a kernel, an Xid, and memory used by other processes.
     for plant in ["cuGraphLaunch:2=700", "lost:150", "cuMemAlloc_v2:4=2"] {
         fails(plant);
     }
 }
 
-/// The steps of the command bench, on the GPU of each architecture.
+/// `bench` measures steps on one GPU of each architecture.
 #[test]
 fn bench_measures_emulated_step() {
     for model in ["A100", "H200"] {

@@ -8,7 +8,7 @@ use crate::common::ranks::{Ended, Running};
 use crate::common::{INTERRUPTED, NO_DEVICE, RANK_LOST, micro, said};
 use rustix::process::Signal;
 
-/// `ranks.timeout_seconds`: survivors of a loss end within it.
+/// Default of `ranks.timeout_seconds`, within which surviving ranks must end after a loss.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Exit code of a process that has aborted, as a shell reports it.
@@ -53,11 +53,11 @@ fn killed_or_stopped_gpu_rank_is_reported() {
 fn signal_to_one_gpu_rank_saves_and_stops_all() {
     let ended = after("iter 2/", "", 1, Signal::USR1);
     assert_eq!(ended.codes, [INTERRUPTED; 2], "{}", ended.said);
-    assert_eq!(ended.said.matches("interrupted; go on with").count(), 1, "{}", ended.said);
+    assert_eq!(ended.said.matches("interrupted; continue with").count(), 1, "{}", ended.said);
 }
 
-/// NCCL failures: the injected fault, additional config, words of the message, and the exit codes
-/// of the rank that may report first.
+/// NCCL failures: the injected fault, additional config, words of the message, and the possible
+/// exit codes of the rank that reports first.
 const OF_NCCL: &[(&str, &str, &str, &[i32])] = &[
     ("1/sum:5=die,abort:hang", "", "rank 0: error: rank 1 on host ", &[ABORTED]),
     ("sum:9=error", "", "error: all-reduce: ", &[NO_DEVICE, RANK_LOST]),
@@ -70,7 +70,8 @@ const OF_NCCL: &[(&str, &str, &str, &[i32])] = &[
     ),
 ];
 
-/// Each ends both ranks in bounded time, also if NCCL does not release a group that has graphs.
+/// Each fault ends both ranks in bounded time, even if NCCL does not release a group that is used
+/// by graphs.
 #[test]
 fn nccl_fault_stops_all_ranks() {
     let gpus = Gpus::new("H100,H100");
@@ -82,7 +83,7 @@ fn nccl_fault_stops_all_ranks() {
         assert!(codes.contains(&said.code), "{plant}: {}\n{}", said.code, said.err);
         assert!(said.err.contains(words), "{plant}: {}", said.err);
         assert!(!said.err.contains("panicked"), "{plant}: {}", said.err);
-        // Some never started one.
+        // Some faults end the ranks before the run directory exists.
         let _ = std::fs::remove_dir_all(gpus.place.join("runs/micro"));
     }
 }

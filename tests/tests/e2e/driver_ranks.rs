@@ -1,4 +1,4 @@
-//! Ranks on the emulated driver: all-reduces inside of captured graphs, with the emulated NCCL.
+//! Ranks on the emulated driver: all-reduces in captured graphs, by the emulated NCCL.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -13,7 +13,8 @@ fn train(gpus: &Gpus, more: &str, plant: &str) -> Command {
     gpus.command(&arguments, &[("NCCL_TEST_PLANT", plant)])
 }
 
-/// Findings except leaks: a rank keeps modules and a stream until its process ends.
+/// The driver's findings except leaks, since a rank keeps modules and a stream until its process
+/// ends.
 fn findings(gpus: &Gpus) -> Vec<String> {
     let all = gpus.findings();
     all.lines().filter(|line| !line.starts_with("leak: ")).map(String::from).collect()
@@ -29,7 +30,7 @@ fn two_gpu_ranks_are_deterministic() {
         gpus.place.state(&format!("runs/{name}"), 3)
     };
     let two = state("two", "--ranks 2");
-    // Accuracies and collections change nothing; gradients are all-reduced.
+    // Accuracies and collections do not change the run; collected gradients are all-reduced.
     let shown = "--set train.accuracies=true --set train.log=[{of='gradients',every=3}]";
     assert!(two == state("again", &format!("--ranks 2 {shown}")), "the same bits each time");
     let steps = gpus.place.steps("runs/again");
@@ -57,12 +58,12 @@ fn four_gpu_ranks_are_deterministic() {
     let ([four, again], two) =
         (["four", "again"].map(|name| train_with(name, 4)), train_with("two", 2));
     assert!(four.0 == again.0, "the same bits each time");
-    // Sums in a different order.
+    // The sums have a different order with four ranks.
     assert!(((four.1 - two.1) / two.1).abs() < 1e-2, "{} and {}", four.1, two.1);
 }
 
-/// Rank 1 dies in an all-reduce: the other leaves NCCL while its graphs contain all-reduces, and
-/// reports it.
+/// Rank 1 dies in an all-reduce: rank 0 leaves the NCCL group although its graphs contain
+/// all-reduces, and reports the lost rank.
 #[test]
 fn rank_killed_during_all_reduce_is_reported() {
     let gpus = Gpus::new("H100,H100");
@@ -74,14 +75,16 @@ fn rank_killed_during_all_reduce_is_reported() {
     assert_eq!(findings(&gpus), Vec::<String>::new());
 }
 
-/// A failure in NCCL itself, with all ranks alive, ends them; nothing waits for its all-reduce.
+/// A failure of NCCL while all ranks are alive ends all ranks; no rank waits for the failed
+/// all-reduce.
 #[test]
 fn failed_all_reduce_stops_all_ranks() {
     let gpus = Gpus::new("H100,H100");
     let since = Instant::now();
     let said = said(&mut train(&gpus, "--set train.steps=400 --ranks 2", "0/sum:9=error"));
     assert!(since.elapsed() < Duration::from_secs(60), "{:?}", since.elapsed());
-    // Either rank may report first: the other may see its connection close before its reason.
+    // Any rank may report first: a rank may detect the closed connection before it receives the
+    // reason.
     assert!([NO_DEVICE, RANK_LOST].contains(&said.code), "{}: {}", said.code, said.err);
     assert_has(&said.err, &["error: all-reduce: "]);
     assert!(!said.err.contains("panicked"), "{}", said.err);

@@ -1,11 +1,12 @@
 //! Runs, stores, results and configs written by the binaries of two earlier commits still load,
-//! resume and score bit-identically.
+//! resume and give bit-identical scores.
 //!
-//! `tests/earlier` contains them. Commit 7031707 wrote six steps of `micro` with narrower layers on
-//! a store of six images, for each optimizer, and every preset as printed by `--print-config`,
-//! without comments. In its own folder, 80c2d0ae wrote four steps with masks, with AdamW and
-//! averages, and with keypoints, on a store with both, both with `train.tuning`, and the output of
-//! `predict`. The digests below come from the same binaries, which resumed copies of these runs.
+//! The files are in `tests/earlier`. Commit 7031707 wrote runs of six steps of `micro` with
+//! narrower layers on a store of six images, one for each optimizer, and every preset as printed by
+//! `--print-config`, without comments. A separate folder contains the files of commit 80c2d0ae:
+//! runs of four steps with masks, AdamW and averages, and with keypoints, on a store with masks and
+//! keypoints, both with `train.tuning`; and the output of `predict`. The digests below were
+//! computed by resuming copies of these runs with the same binaries.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -84,7 +85,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// SHA-256 over the tensors sorted by name: each its name, then its bytes.
+/// SHA-256 over the names and bytes of all tensors, sorted by name.
 fn digest(file: &[u8]) -> String {
     let tensors = SafeTensors::deserialize(file).expect("safetensors");
     let mut names = tensors.names();
@@ -97,7 +98,7 @@ fn digest(file: &[u8]) -> String {
     hex::encode(sha.finalize())
 }
 
-/// A copy of the files that a commit wrote.
+/// A place with a copy of the files that a commit wrote.
 fn copied(folder: &str) -> Place {
     let place = Place::new();
     copy(&earlier().join(folder), place.path());
@@ -136,7 +137,7 @@ fn earlier_runs_resume_bit_identically() {
     }
 }
 
-/// The pictures of a run written by 7031707 were only on its page.
+/// Commit 7031707 stored a run's pictures only in its page.
 #[test]
 fn earlier_report_is_continued() {
     let place = copied("");
@@ -161,7 +162,7 @@ fn earlier_run_evaluates_and_predicts() {
     place.good("inspect train.store --verify");
 }
 
-/// With the results written by 80c2d0ae from the same files.
+/// Compares with the results that 80c2d0ae wrote for the same files.
 #[test]
 fn earlier_results_are_scored_and_compared() {
     let place = copied("80c2d0ae");

@@ -10,7 +10,7 @@ fn trained() -> Place {
     Place::trained("--set train.steps=2")
 }
 
-/// The command's scores with weights of the run.
+/// The scores that the command prints for a weights file.
 fn scores(place: &Place, weights: &str) -> String {
     place.shows(
         &format!("eval --weights {weights} --config {CHECKPOINT}/config.toml"),
@@ -62,7 +62,7 @@ fn exported_model_has_scores_of_its_run() {
 #[test]
 fn export_rejects_model_the_format_cannot_express() {
     let place = trained();
-    let told = ["the small body", "group norms", "no level above", "--names-only"];
+    let told = ["the small backbone", "group norms", "no level above", "--names-only"];
     let export = "export --run runs/micro --format torchvision --out a";
     place.refuses(
         BAD_CONFIG,
@@ -92,7 +92,7 @@ fn onnx_export_writes_or_rejects_every_model_kind() {
     assert!(large.code == 2 && large.err.contains("at most 8192 pixels"), "{}", large.err);
     place.shows(
         &format!("{export} --shape 32x64"),
-        &["not for all images: the model's have up to 64 by 64 pixels"],
+        &["not all images fit: the model resizes images to up to 64 by 64 pixels"],
     );
     place.bad("export --run runs/micro --format onnx --out m.toml", BAD_CONFIG, &["in .onnx"]);
     let weights = "export --run runs/micro --format torchvision --names-only --out a.pth";
@@ -121,7 +121,7 @@ fn run_starts_from_full_or_backbone_file() {
     let all = "0 initialised, 0 missing, 0 mismatched; 0 tensors unexpected";
     let told = [
         "whole.pth has detectron2's names",
-        "where detectron2's are in BGR less [103.53, 116.28, 123.675] over [1.0, 1.0, 1.0]",
+        "but detectron2's are in BGR less [103.53, 116.28, 123.675] over [1.0, 1.0, 1.0]",
         "--names-only",
     ];
     place.refuses(
@@ -131,7 +131,7 @@ fn run_starts_from_full_or_backbone_file() {
     begun(
         &place,
         "--init whole.pth --names-only",
-        &["warning: loaded only by name: by its defaults", "whole.pth: ", all],
+        &["warning: tensors were matched only by name", "whole.pth: ", all],
     );
     tensors::write(&place, "body.safetensors", &tensors::body(&model(&place)), None);
     begun(
@@ -178,11 +178,10 @@ fn class_rows_are_kept_by_name_only_if_requested() {
         "--init other.safetensors",
         &["the predictors are reinitialised", "6 initialised"],
     );
-    // As many classes as the data has do not imply the same classes.
+    // An equal number of classes does not imply that the classes are equal.
     tensors::write(&place, "nameless.safetensors", &model(&place), None);
     let finetune = "--init nameless.safetensors --finetune";
-    let anew =
-        "warning: the predictors are reinitialised: the file does not say which its 4 classes are";
+    let anew = "warning: the predictors are reinitialised: the file does not name its 4 classes";
     begun(&place, finetune, &[anew, "6 initialised"]);
     let order = "the file names no classes: its rows are taken in the data's order, 4 classes: 1 ";
     begun(&place, "--init nameless.safetensors", &[order, " 0 initialised"]);
@@ -190,6 +189,6 @@ fn class_rows_are_kept_by_name_only_if_requested() {
     let order = "the weights name no classes; taken in the data's order: 4 classes: 1 ";
     place.prints(&format!("eval {config}"), &[order]);
     let images = "runs/data/micro/val-8x64-seed0/images";
-    let numbered = "the weights name none of their 4 classes: they are numbered";
+    let numbered = "the weights file does not name its 4 classes: they are numbered";
     place.prints(&format!("predict {config} --out p {images}"), &[numbered]);
 }

@@ -1,4 +1,4 @@
-//! Each `show.sh` of `shared/data/faults`: inputs that once gave a wrong result, a hang or a
+//! Runs each `show.sh` in `shared/data/faults`: inputs that once caused a wrong result, a hang or a
 //! misleading message, each with a valid control input.
 
 use std::path::Path;
@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use crate::common::GPUS;
 use crate::support::{data_dir, need, skipped};
 
-/// The last line printed by a script, if the fault that it demonstrates is present.
+/// The last line printed by a script, if the script reproduces its fault.
 fn fault(case: &Path) -> Option<String> {
     let name = case.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let mut script = Command::new("bash");
@@ -20,7 +20,7 @@ fn fault(case: &Path) -> Option<String> {
     let line = format!("{name}: {}", printed.trim().lines().last().unwrap_or_default());
     match output.status.code() {
         Some(0) => None,
-        // The script prints what it needs, such as a program with the server.
+        // The script prints the missing requirement, such as a program that contains the server.
         Some(2) => {
             skipped(&line);
             None
@@ -29,7 +29,7 @@ fn fault(case: &Path) -> Option<String> {
     }
 }
 
-/// Two scripts run at a time, as each has one thread.
+/// Runs two scripts at a time, since each uses one thread.
 fn faults(wanted: impl Fn(&str) -> bool) -> Option<Vec<String>> {
     let folder = need(data_dir().join("faults"))?;
     let entries =

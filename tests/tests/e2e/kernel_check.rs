@@ -1,5 +1,5 @@
-//! The self-test of a GPU's wgmma kernels at its first start: on the emulated driver, with modified
-//! kernels.
+//! The self-test of the wgmma kernels when a GPU is first used, on the emulated driver with
+//! modified kernels.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use kernels::compiled::kernels;
 use crate::common::driver::Gpus;
 use crate::common::{Said, assert_has, micro, said};
 
-/// `DRIVER_EDIT` with a replacement for the first line of a kernel that contains `find`.
+/// `DRIVER_EDIT` that replaces the first line of a kernel that contains `find`.
 fn edit_of(
     kernel: &str,
     find: &str,
@@ -30,13 +30,13 @@ fn register(line: &str) -> &str {
     line[at..].split(',').next().expect("an operand")
 }
 
-/// Some MMAs are omitted.
+/// An edit that omits some MMAs.
 fn wrong(kernel: &str) -> (&'static str, String) {
     let of_warps = edit_of(kernel, "mma.sync", |_| String::new());
     of_warps.or_else(|| edit_of(kernel, "mma_async", |_| String::new())).expect("its products")
 }
 
-/// The first pointer is invalid.
+/// An edit that makes the first pointer invalid.
 fn faulty(kernel: &str) -> (&'static str, String) {
     let nowhere = |line: &str| format!("mov.u64 {}, 16;", register(line));
     edit_of(kernel, "cvta.to.global.u64", nowhere).expect("a pointer")
@@ -54,8 +54,8 @@ fn weights(gpus: &Gpus, run: &str) -> Vec<u8> {
 
 const TRAIN: &str = "--device cuda --set train.steps=3";
 
-/// A GPU whose wgmma kernels are wrong, or fault, trains without them, and prints a notice at each
-/// start; it is tested once.
+/// If wgmma kernels give wrong results or fault, the GPU trains without them and a notice is
+/// printed at each start; the self-test runs only once.
 #[test]
 fn wgmma_kernels_that_fail_self_test_are_disabled() {
     for made in [wrong("conv2d_f16_tall"), faulty("conv2d_grad_weight_f16_low")] {

@@ -6,7 +6,7 @@ const KEYPOINTS: &str = "--set model.kind=keypoint_rcnn --set model.keypoint_hea
                          --set model.keypoint_head.channels=[8] --set model.keypoint_head.pooled=7";
 const VAL: &str = "runs/data/micro/val-8x64-seed0";
 
-/// A run that detects something; it resumes, and its scores come with their files.
+/// A run that detects objects can be resumed, and writes its scores and result files.
 #[test]
 fn keypoints_are_trained_evaluated_and_predicted() {
     let place = Place::new();
@@ -51,7 +51,7 @@ fn keypoints_are_trained_evaluated_and_predicted() {
 fn model_with_different_keypoints_is_rejected() {
     let place = Place::new();
     let other = micro("--set model.kind=keypoint_rcnn");
-    place.bad(&other, BAD_CONFIG, &["has 5 keypoints an object", "set it to 5"]);
+    place.bad(&other, BAD_CONFIG, &["has 5 keypoints per object", "set it to 5"]);
     let masks = micro("--set train.target_keypoint=0.5");
     place.bad(&masks, BAD_CONFIG, &["train.target_keypoint", "mask_rcnn has no keypoints"]);
     place.good(&micro("--set train.steps=1"));

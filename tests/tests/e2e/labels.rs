@@ -1,5 +1,5 @@
-//! The category of a class: stored with the weights, reported, and COCO's id for a head with 91
-//! outputs.
+//! The categories of classes: stored with the weights, reported, and equal to COCO's ids for a head
+//! with 91 outputs.
 
 use crate::common::{BAD_CONFIG, Place, as_list, as_number, assert_has, renumber};
 use crate::tensors::{self, Tensors};
@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 
 /// Outputs of torchvision's classifier on COCO, background included.
 const OUTPUTS: usize = 91;
-/// The ids of the four shapes, with gaps, and COCO's names for them.
+/// The ids of the four shapes, with gaps, for which COCO's names are used.
 const IDS: [u64; 4] = [1, 27, 80, 90];
 const NAMES: [&str; 4] = ["person", "backpack", "toaster", "toothbrush"];
 
-/// A synthetic set whose categories have COCO's ids and names, with gaps, and a run on it.
+/// A synthetic set whose categories have non-consecutive COCO ids and names, and a run on this set.
 fn trained_on_sparse_ids(steps: usize) -> Place {
     let place = Place::new();
     place.shapes(12, "set");
@@ -47,11 +47,11 @@ max_size = 96
 draw_images = 0
 "#;
 
-/// The weights of a run of 400 steps, which detects something.
+/// The weights of a run of 400 steps, which detects objects.
 const MODEL: &str = "runs/sparse/checkpoints/step_00000400/model.safetensors";
 
-/// The same model with 91 outputs: the rows of each class at its COCO id, and classes that cannot
-/// win in between.
+/// The model with 91 outputs: the rows of each class are at its COCO id; all other classes have
+/// very low logits.
 fn with_91_outputs(mut tensors: Tensors) -> Tensors {
     let predictors = ["box_predictor.cls_score", "box_predictor.bbox_pred", "mask_fcn_logits"];
     for (name, (shape, values)) in &mut tensors {
@@ -87,7 +87,7 @@ fn head_with_91_outputs_keeps_coco_ids() {
     assert_eq!((said.code, &said.out), (0, &own), "{}", said.err);
     assert_has(&said.err, &["4 classes: 1 ", "(id 27)", "90 "]);
 
-    // A training step has the same losses, and its checkpoint stores the classes' categories.
+    // A training step has the same losses, and its checkpoint stores the categories of the classes.
     let loss = |name: &str, more: &str| {
         let set = "--set train.steps=1 --set solver.warmup_steps=0";
         place.good(&format!("train sparse.toml {set} --set train.name={name} {more}"));
@@ -106,7 +106,7 @@ fn head_with_91_outputs_keeps_coco_ids() {
     assert_eq!(classes[27], json!(["N/A", 28]));
     place.good("eval --run runs/wide");
 
-    // By position a class would be another category: such weights are rejected.
+    // Weights are rejected if a class would get a different category by its position.
     let five = "--set model.num_classes=5";
     place.bad(&format!("eval --run runs/sparse {five}"), 1, &["cls_score"]);
     let mut six = tensors::read(&place, MODEL);
@@ -118,11 +118,12 @@ fn head_with_91_outputs_keeps_coco_ids() {
     }
     tensors::write(&place, "six.safetensors", &six, None);
     let eval = "eval --weights six.safetensors --config sparse.toml";
-    place.bad(eval, BAD_CONFIG, &["5 classes and do not say which", "store"]);
+    place.bad(eval, BAD_CONFIG, &["5 classes without names", "store"]);
 }
 
-/// A head with 91 outputs and no stored classes has COCO's: data with other names is not scored
-/// with them, and training on it does not start from their predictors.
+/// A head with 91 outputs and no stored classes is assumed to have COCO's classes: data with
+/// different names cannot be evaluated with these weights, and training on it does not load their
+/// predictors.
 #[test]
 fn head_with_91_outputs_is_rejected_for_other_categories() {
     let place = trained_on_sparse_ids(1);
@@ -149,8 +150,8 @@ fn head_with_91_outputs_is_rejected_for_other_categories() {
     zero["categories"][0]["id"] = json!(0);
     let zero = zero.to_string().replace("\"category_id\":1,", "\"category_id\":0,");
     let zero = prepared("zero", zero);
-    for (data, why) in [(handbag, coco), (zero, "has 4 whose ids are not among 1 to 90")] {
-        place.bad(&format!("{eval} {data}"), BAD_CONFIG, &["90 classes and do not say which", why]);
+    for (data, why) in [(handbag, coco), (zero, "has 4 classes, whose ids are not all between 1")] {
+        place.bad(&format!("{eval} {data}"), BAD_CONFIG, &["90 classes without names", why]);
         let said = place.prints(&format!("{start} {data}"), &[]);
         for told in anew.into_iter().chain([why]) {
             assert!(said.err.contains(told), "`{told}` is not in\n{}", said.err);
@@ -164,7 +165,7 @@ fn head_with_91_outputs_is_rejected_for_other_categories() {
     );
 }
 
-/// The file is sufficient to determine the classes.
+/// Only the weights file determines the classes.
 #[test]
 fn weights_file_contains_its_classes() {
     let place = trained_on_sparse_ids(400);

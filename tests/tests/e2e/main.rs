@@ -1,5 +1,5 @@
-//! The commands end to end, as users run them, in one program: separate files need no additional
-//! linking.
+//! The commands end to end, as users run them; all files are one test program, which is linked
+//! once.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,4 @@
-//! User mistakes: a one-line message with the location, an exit code, and no partial output.
+//! User mistakes give a one-line message with the location, an exit code, and no partial output.
 
 use std::fs;
 use std::path::Path;
@@ -16,13 +16,13 @@ fn invalid_configs_print_one_line_error() {
         ("solver.learning_rat=1", &["--set", "did you mean `solver.learning_rate`?"][..]),
         (
             "data.synthetic=none --set data.train_store=gs://data/store",
-            &["gs://data/store", "only addresses s3://BUCKET/KEY"],
+            &["gs://data/store", "must be a local path or s3://BUCKET/KEY"],
         ),
         ("model.num_classes=2", &["model.num_classes is 2", "4 classes"]),
         ("data.max_images=0 --set data.ids=[77]", &["image 77"]),
         (
             "input.mean=[123.7,116.3,103.5]",
-            &["`input.mean` is [123.7, 116.3, 103.5], but pixels lie between 0 and 1"],
+            &["`input.mean` is [123.7, 116.3, 103.5], but pixels are between 0 and 1"],
         ),
     ] {
         place.bad(&micro(&format!("--set {set}")), BAD_CONFIG, words);
@@ -42,7 +42,7 @@ fn invalid_command_lines_print_one_line_error() {
         ("train micro --resume runs/micro", "leave out micro, or give --resume auto"),
         ("train --resume auto", "needs the config of the run"),
         ("train micro --target box=1.5", "not between 0 and 1"),
-        ("train micro --target masks=0.5", "none of box, mask and keypoint"),
+        ("train micro --target masks=0.5", "not box, mask or keypoint"),
         ("train micro --target box=0.3,box=0.4", "box is given twice"),
         ("eval --gt a.json", "--detections"),
         ("prep --images a --out b", "--annotations"),
@@ -175,7 +175,7 @@ fn invalid_checkpoints_print_one_line_error() {
     fs::remove_file(place.join(state)).expect("it is there");
     place.bad(resume, FAILED, &["state.safetensors", "No such file"]);
     let last = "runs/micro/checkpoints/step_00000010";
-    let none = "not a file that a training run left";
+    let none = "not a replay file that a training run wrote";
     let weights = format!("replay {last}/model.safetensors");
     place.refuses(FAILED, &[("replay nothing", &["nothing"]), (&weights, &[none])]);
     fs::rename(place.join(last), place.join("runs/micro/checkpoints/step_00000009"))
@@ -187,12 +187,12 @@ fn invalid_checkpoints_print_one_line_error() {
     place.write("runs/micro/last_checkpoint", "checkpoints/step_00000005\n");
     place.good(resume);
     place.write("runs/micro/last_checkpoint", "");
-    place.bad(resume, FAILED, &["last_checkpoint: it is empty; to take an earlier one"]);
+    place.bad(resume, FAILED, &["last_checkpoint: it is empty; to use an earlier checkpoint"]);
     fs::remove_file(place.join("runs/micro/last_checkpoint")).expect("it is there");
     place.bad(resume, FAILED, &["there is no last_checkpoint"]);
 }
 
-/// The same shapes under other names: labels would silently refer to other classes.
+/// If the same shapes had different names, labels would silently refer to wrong classes.
 #[test]
 fn data_with_other_classes_is_rejected() {
     let place = Place::new();
@@ -207,12 +207,13 @@ fn data_with_other_classes_is_rejected() {
     let resume = format!("train --resume runs/micro --set train.steps=4 {train_too}");
     place.bad(&resume, FAILED, &["1 square (id 1)", "renamed.store", "1 cube (id 1)"]);
     let mixed = format!("train micro {renamed} --set data.train_store=set/store");
-    place.bad(&mixed, BAD_CONFIG, &["categories that set/store has not", "renamed.store"]);
+    place.bad(&mixed, BAD_CONFIG, &["categories that set/store lacks", "renamed.store"]);
     let eval = format!("eval --run runs/micro {renamed}");
-    place.bad(&eval, BAD_CONFIG, &["renamed.store", "other classes"]);
+    place.bad(&eval, BAD_CONFIG, &["renamed.store", "different classes"]);
 }
 
-/// A model may have more classes than its data; a run reports that, and keys without effect.
+/// A model may have more classes than its data; a run reports this, as well as config keys without
+/// effect.
 #[test]
 fn more_classes_than_data_are_rejected_or_reported() {
     let place = Place::new();
@@ -220,7 +221,7 @@ fn more_classes_than_data_are_rejected_or_reported() {
                 --set solver.lars.trust_coefficient=0.5";
     let train = "train micro --set model.num_classes=9 --set train.steps=2";
     let said = place.prints(&format!("{train} {idle} --set train.tuning=h100.json"), &[]);
-    let removed = "warning: train.tuning (--set) is not read: ";
+    let removed = "warning: train.tuning (--set) is ignored: ";
     assert_eq!(said.err.matches(removed).count(), 1, "{}", said.err);
     let log = place.text("runs/micro/log.txt");
     for (text, words) in [

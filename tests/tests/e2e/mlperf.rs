@@ -1,4 +1,4 @@
-//! `onegraph mlperf run`: its logs, checked by the rules' own checker if it is installed.
+//! `onegraph mlperf run`: its logs are checked by MLPerf's official checker if it is installed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +10,7 @@ use crate::common::{
 };
 use serde_json::Value;
 
-/// MLPerf's rules on a model and images that a CPU trains in seconds: 3 steps per epoch.
+/// MLPerf's rules with a model and images that a CPU trains in seconds: 3 steps per epoch.
 const SHORT: &str = r#"
 extends = "mlperf_8"
 
@@ -81,13 +81,13 @@ fn at(events: &[(String, Value, Value)], key: &str) -> usize {
     found.unwrap_or_else(|| panic!("no {key}"))
 }
 
-/// The Python with `mlperf-logging` installed by `.ci/run`.
+/// The Python interpreter for which `.ci/run` has installed `mlperf-logging`.
 fn checker() -> Option<PathBuf> {
     let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/mlperf/bin/python");
     python.is_file().then_some(python)
 }
 
-/// Runs a checker of `mlperf-logging` with these arguments; its output, and whether it passes.
+/// Runs a checker of `mlperf-logging`; returns its output, and true if it passes.
 fn check(place: &Place, module: &str, words: &[&str]) -> Option<(String, bool)> {
     let Some(python) = checker() else {
         println!("SKIPPED: mlperf-logging is not installed in target/mlperf (see CONTRIBUTING.md)");
@@ -104,7 +104,7 @@ fn check(place: &Place, module: &str, words: &[&str]) -> Option<(String, bool)> 
 fn shortened_timed_run_lacks_only_accuracy() {
     let place = place();
     let said = place
-        .prints(RUN, &["model.fpn.channels is 8, in the reference 256", "Data Representation:"]);
+        .prints(RUN, &["model.fpn.channels is 8; the reference has 256", "Data Representation:"]);
     assert_has(&said.out, &["aborted", "2 epochs  48 images"]);
     let events = events(&place.text(&log("out", 0)));
     let order = [
@@ -138,7 +138,7 @@ fn shortened_timed_run_lacks_only_accuracy() {
     assert_lacks_only_accuracy(&place, "out", 0);
     assert_has(&said.out, &["unverified: these results are not verified"]);
 
-    // The submission's script repeats the run.
+    // The submission's script runs the same benchmark.
     let mut command = Command::new("sh");
     command.arg(place.join("out/benchmarks/maskrcnn/implementations/box/run_and_time.sh"));
     command.args(["--keep-caches"]).env("OUT", "again").current_dir(place.path());
@@ -147,7 +147,7 @@ fn shortened_timed_run_lacks_only_accuracy() {
     assert!(place.text(&log("again", 0)).contains("eval_accuracy"));
 }
 
-/// The same on an emulated GPU, with few regions.
+/// A shortened timed run on an emulated GPU, with few regions, writes a valid log.
 #[test]
 fn shortened_timed_device_run_writes_log() {
     let gpus = Gpus::new("H100");
@@ -163,7 +163,7 @@ fn shortened_timed_device_run_writes_log() {
     assert_is_a_log(&gpus.place, "out", 0);
 }
 
-/// It passes the official checker as a log of the open division.
+/// Checks that a log passes the official checker for the open division.
 fn assert_is_a_log(place: &Place, out: &str, run: usize) {
     let log = log(out, run);
     let words = ["--usage", "training", "--ruleset", "3.1.0", &log];
@@ -171,12 +171,12 @@ fn assert_is_a_log(place: &Place, out: &str, run: usize) {
     assert_has(&said, &["SUCCESS"]);
 }
 
-/// A run's log and system description pass the official checkers; also for the closed division,
-/// except for the accuracy.
+/// Checks that a run's log and system description pass the official checkers, also for the closed
+/// division, except for the accuracy.
 fn assert_lacks_only_accuracy(place: &Place, out: &str, run: usize) {
     assert_is_a_log(place, out, run);
     let log = log(out, run);
-    // The closed division's rules on the same log.
+    // Apply the rules of the closed division to the same log.
     let open = place.text(&log);
     place.write("closed.txt", open.replace(r#""value": "open""#, r#""value": "closed""#));
     let words = ["--usage", "training", "--ruleset", "3.1.0", "closed.txt"];
@@ -204,14 +204,14 @@ fn timed_runs_that_reach_targets_are_scored() {
         events[at(&events, "seed")].1.as_u64()
     });
     assert_eq!(seeds.collect::<Vec<_>>(), [Some(7), Some(8), Some(9)]);
-    // The first evaluation reaches the targets; its checkpoint is the last.
+    // The first evaluation reaches the targets, so its checkpoint is the last.
     for i in 0..3 {
         let last = place.text(&format!("out/runs/result_{i}/last_checkpoint"));
         assert_eq!(last, "checkpoints/step_00000003\n");
     }
-    place.bad(&run, BAD_CONFIG, &["result_0.txt", "is of an earlier run", "--out"]);
-    // Rejected before runs that do not exist yet.
-    place.bad(&format!("{run} --first 2"), BAD_CONFIG, &["result_2.txt", "another --first"]);
+    place.bad(&run, BAD_CONFIG, &["result_0.txt", "belongs to an earlier run", "--out"]);
+    // Rejected at the start because result 2 exists, although results 3 and 4 do not.
+    place.bad(&format!("{run} --first 2"), BAD_CONFIG, &["result_2.txt", "different --first"]);
     assert!(!place.join("out/runs/result_3").exists());
     place.prints(&run.replace("--runs 3", "--runs 2 --first 3"), &[]);
     let events = events(&place.text(&log("out", 3)));
@@ -219,8 +219,8 @@ fn timed_runs_that_reach_targets_are_scored() {
     assert_tree_is_accepted(&place);
 }
 
-/// The folder passes the official checker as a submission, with the accuracy and the epochs of full
-/// model runs instead of the tiny one's.
+/// Checks that the folder passes the official checker as a submission, with the accuracy and the
+/// epochs of full model runs in place of those of the tiny model.
 fn assert_tree_is_accepted(place: &Place) {
     let folder = "out/benchmarks/maskrcnn/implementations/box";
     let files = "README.md box_onegraph.json config.toml init_datasets.sh run_and_time.sh setup.sh";
@@ -245,8 +245,8 @@ fn assert_tree_is_accepted(place: &Place) {
     assert_has(&said, &["FOUND NO ERRORS"]);
 }
 
-/// One flipped byte in each file of a store: names and sizes of images are metadata, everything
-/// else is read once the clock runs. A run that encountered the damage has no score.
+/// Flips one byte in each file of a store: names and sizes of images are metadata, all other files
+/// are read after the clock has started. A run that reads damaged data gets no score.
 #[test]
 fn timed_run_detects_damage_after_run_start() {
     let place = place();
@@ -296,7 +296,7 @@ fn run_that_breaks_timing_rules_is_rejected() {
     for (set, words) in [
         ("train.target_mask=none", "set train.target_box and train.target_mask"),
         ("train.eval_every_epochs=2", "train.eval_every_epochs=1"),
-        ("data.classes=[\"disc\"]", "data.classes needs objects before the clock"),
+        ("data.classes=[\"disc\"]", "data.classes would read annotated objects before the clock"),
         (
             "data.train_images=i --set data.train_annotations=a.json --set data.synthetic=none",
             "make one store of each split with `onegraph prep`",
@@ -313,12 +313,11 @@ fn run_that_breaks_timing_rules_is_rejected() {
     assert_eq!(left, [false, false], "its clock did not start: there was no run");
     let words = RUN.replace("--system box", "--system ../box");
     let said = place.run(&words);
-    assert!(said.code == 2 && said.err.contains("it names files"), "{}", said.err);
+    assert!(said.code == 2 && said.err.contains("part of file names"), "{}", said.err);
 }
 
-/// docs/timed-run.md from its first line to its result on two hosts with two ranks each, with
-/// synthetic data and a small model: one rank is killed during training, and its run continues from
-/// its checkpoint.
+/// All steps of docs/timed-run.md on two hosts with two ranks each, with synthetic data and a small
+/// model: one rank is killed during training, and the run continues from its checkpoint.
 #[test]
 fn timed_run_works_on_two_hosts() {
     if !has_namespaces() || is_missing("mpirun") {
@@ -338,7 +337,7 @@ fn timed_run_works_on_two_hosts() {
         assert_eq!(told.matches(words).count(), 1, "{words}: {told}");
     }
 
-    // Targets that no model reaches: it would continue until all steps are done.
+    // With unreachable targets the run would continue until all steps are done.
     let timed = format!(
         "mlperf run short.toml --out submission --system box --org ours --seed 7 --keep-caches \
          {stores}"
@@ -371,13 +370,13 @@ fn timed_run_works_on_two_hosts() {
     let logs = [1, 2, 3].map(|run| log("submission", run));
     let scored = place.run(&format!("mlperf score {}", logs.join(" ")));
     assert_has(&scored.out, &["olympic mean of 1 of 3 runs"]);
-    // Runs of a tiny model end before the reference's first epoch with that score.
+    // Runs of a tiny model end before the first epoch at which the reference has a score.
     assert_eq!(scored.code, 1, "{}", scored.err);
     assert_has(&scored.err, &["no score: the runs converge faster"]);
     assert_lacks_only_accuracy(&place, "submission", 1);
 }
 
-/// Starts a command through mpirun.sh as two ranks on each of two hosts.
+/// Starts a command with two ranks on each of two hosts, by mpirun.sh.
 fn starting<'a>(place: &'a Place, program: &str, arguments: &str) -> Running<'a> {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/launch");
     let mut command = Command::new(scripts.join("two-hosts.sh"));
@@ -391,12 +390,12 @@ fn starting<'a>(place: &'a Place, program: &str, arguments: &str) -> Running<'a>
     for name in ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] {
         command.env(name, "1");
     }
-    // mpirun takes four times this to end after a rank has failed.
+    // After a rank has failed, mpirun needs four times this value to end.
     command.env("OMPI_MCA_odls_base_sigkill_timeout", "2");
     Running::by(place, command)
 }
 
-/// The same, until it ends.
+/// Like [`starting`], but waits until the command ends.
 fn on_two_hosts(place: &Place, program: &str, arguments: &str) -> Ended {
     let ended = starting(place, program, arguments).end();
     assert_eq!(ended.codes, [0], "{}", ended.said);

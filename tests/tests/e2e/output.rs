@@ -1,4 +1,4 @@
-//! Output of commands for users and programs: run directory, report, metrics, predictions.
+//! The commands' output for users and programs: run directory, report, metrics, predictions.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,7 +11,7 @@ use rustix::fs::{CWD, Mode, mkfifoat};
 use score::STAT_NAMES;
 use serde_json::Value;
 
-/// The losses of a Mask R-CNN in log order.
+/// The losses of Mask R-CNN in the order of the log.
 const LOSSES: [&str; 5] =
     ["loss_classifier", "loss_box_reg", "loss_mask", "loss_objectness", "loss_rpn_box_reg"];
 
@@ -63,7 +63,7 @@ fn report_and_metrics_have_documented_fields() {
         let mut names: Vec<&str> = STAT_NAMES.to_vec();
         names.sort_unstable();
         assert_eq!(stats.keys().collect::<Vec<_>>(), names);
-        // Shapes of at most half of 64 pixels: none is large, and an undefined score is null.
+        // Shapes have at most half of 64 pixels, so none is large; the undefined score is null.
         assert_eq!(stats["APl"], Value::Null);
         let ap = as_number(&stats["AP"]);
         assert!((0.0..=1.0).contains(&ap), "{ap}");
@@ -81,7 +81,7 @@ fn report_and_metrics_have_documented_fields() {
         assert!((as_number(&record["loss"]) - sum).abs() < 1e-5);
         assert_eq!((&record["applied"], &record["images"]), (&true.into(), &2.into()));
     }
-    // warmup_steps = 5 up to 0.02, from warmup_factor = 0.001 of it.
+    // Within warmup_steps = 5, the rate rises to 0.02 from 0.001 (warmup_factor) times 0.02.
     let lr = |i: usize| as_number(&steps[i]["lr"]);
     assert!((lr(0) - 2e-5).abs() < 1e-9 && (lr(9) - 0.02).abs() < 1e-8, "{} {}", lr(0), lr(9));
 }
@@ -137,7 +137,7 @@ fn reached_target_ends_run_and_is_reported() {
     let report = place.report("micro");
     assert_eq!((&report["steps"], &report["target_reached"]), (&3.into(), &true.into()));
     assert_eq!(place.text("runs/micro/last_checkpoint").trim(), "checkpoints/step_00000003");
-    // The run has ended, and resuming it does nothing; with another target it continues.
+    // Resuming a completed run has no effect; with a higher target it continues.
     place.good("train --resume runs/micro");
     assert_eq!(place.report("micro")["state"], "target_reached");
     assert_eq!(place.report("micro")["steps"], 3);
@@ -170,8 +170,8 @@ fn predictions_score_like_evaluation_and_are_drawn() {
     let predicted = place.json("p/predictions.json");
     let results = as_list(&predicted);
     assert!(!results.is_empty(), "nothing found");
-    // The evaluation wrote the same, from other batches: boxes and masks are together here, in
-    // separate files there.
+    // The evaluation wrote the same detections, computed in different batches: `predict` writes
+    // boxes and masks to one file, the evaluation to separate files.
     let key = |r: &Value| (r["image_id"].to_string(), r["score"].to_string());
     for (file, field) in [("bbox.json", "bbox"), ("segm.json", "segmentation")] {
         let written = place.json(&format!("runs/micro/inference/{file}"));
@@ -201,7 +201,7 @@ fn predictions_score_like_evaluation_and_are_drawn() {
     }
 }
 
-/// Every file that a command writes to a user-specified path.
+/// Tests every file that a command writes to a user-specified path.
 #[test]
 fn outputs_follow_symlinks_and_keep_pipes() {
     let place = Place::trained("--set train.steps=2");
@@ -236,7 +236,7 @@ fn outputs_follow_symlinks_and_keep_pipes() {
         for folder in [&real, &link].map(|path| path.parent().expect("a folder")) {
             fs::create_dir_all(folder).expect("a folder");
         }
-        // To a file that does not exist yet.
+        // The link refers to a file that does not exist yet.
         symlink(&real, &link).expect("a link");
         run();
         assert!(link.is_symlink() && real.is_file(), "{arguments}");
@@ -258,7 +258,7 @@ fn outputs_follow_symlinks_and_keep_pipes() {
         &[(into_file, &["file", "exists"]), (into_folder, &["out: it is a directory"])],
     );
     assert!(place.names(".").iter().all(|name| !name.ends_with(".partial")), "left behind");
-    // A foreign file is not replaced.
+    // A file that onegraph did not write is not replaced.
     place.write("theirs/predictions.json", r#"[{"image_id": 1, "category_id": 2}]"#);
     let predict = format!("predict --run runs/micro --out theirs {val}");
     place.bad(&predict, BAD_CONFIG, &["theirs/predictions.json was not written by onegraph"]);

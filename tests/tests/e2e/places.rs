@@ -8,8 +8,8 @@ use dali::Store;
 /// Pairs of concurrent processes; more with `ONEGRAPH_RACES`.
 const RACES: usize = 3;
 
-/// The command in a separate process-id namespace, where it is process 1 as in a container; nothing
-/// if the system does not allow it.
+/// The command in a separate process-id namespace, where it is process 1 as in a container; `None`
+/// if the system does not allow this.
 fn in_a_namespace(place: &Place, arguments: &str) -> Option<Command> {
     let unshare = || {
         let mut command = Command::new("unshare");
@@ -41,7 +41,7 @@ fn join(children: [Child; 2]) {
     }
 }
 
-/// The names in the folder other than the given ones.
+/// The names in the folder that are not in `known`.
 fn others(place: &Place, known: &[&str]) -> Vec<String> {
     place.names(".").into_iter().filter(|name| !known.contains(&name.as_str())).collect()
 }

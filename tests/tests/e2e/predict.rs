@@ -8,14 +8,14 @@ use engine::predictor::Predictor;
 use engine::runtime::Backend;
 use serde_json::Value;
 
-/// The example of the library, as a module: its `main` is only for `cargo run --example`.
+/// The library's example as a module; its `main` is used only by `cargo run --example`.
 #[allow(dead_code)]
 #[path = "../../../engine/examples/predict.rs"]
 mod example;
 
 const VAL: &str = "runs/data/micro/val-8x64-seed0/images";
 
-/// A folder with a run that detects something.
+/// A folder with a run that detects objects.
 fn trained() -> Place {
     Place::trained("--set train.steps=40 --set model.detections.score_threshold=0.01")
 }
@@ -57,7 +57,8 @@ fn unreadable_image_is_reported_and_others_are_predicted() {
 
     let strict = "predict --strict --run runs/micro --out strict in/street.jpg in/broken.jpg";
     place.bad(strict, BAD_DATA, &["in/broken.jpg", "neither JPEG nor PNG"]);
-    // A run that reads nothing keeps the pictures of the previous one, which the next one removes.
+    // A `predict` that reads no image keeps the pictures of the previous one; the next successful
+    // one removes them.
     place.bad("predict --run runs/micro --out in/out in/broken.jpg", BAD_DATA, &["broken.jpg"]);
     assert_eq!(pictures(&place, "in/out").len(), 2);
     place.good("predict --run runs/micro --out in/out in/street.jpg");
@@ -98,7 +99,7 @@ fn numeric_file_names_are_image_ids() {
     let set = "--set model.detections.score_threshold=0.2";
     place.prints(
         &format!("predict --run runs/micro --out p --min-score 0.1 {set} in"),
-        &["from a score of 0.2 on: --min-score 0.1 draws"],
+        &["at least 0.2 are kept, so --min-score 0.1 draws"],
     );
     for score in ["2", "nan", "-0.1"] {
         let said = place.run(&format!("predict --run runs/micro --out p --min-score={score} in"));
@@ -118,7 +119,7 @@ fn with_orientation(jpeg: &[u8], turn: u8) -> Vec<u8> {
 fn exif_orientation_is_applied() {
     let place = trained();
     let jpeg = place.bytes(&format!("{VAL}/{:012}.jpg", 1));
-    // Displayed rotated by 90 degrees clockwise.
+    // Orientation 6: displayed rotated by 90 degrees clockwise.
     let turned = place.write("turned.jpg", with_orientation(&jpeg, 6));
     let mut rgb = vec![0; 64 * 64 * 3];
     dali::decode::decode_rgb_into(&jpeg, &mut rgb).expect("a JPEG");

@@ -12,10 +12,10 @@ use crate::common::{
 };
 use rustix::process::Signal;
 
-/// `ranks.timeout_seconds`: survivors of a loss end within it.
+/// Default of `ranks.timeout_seconds`, within which surviving ranks must end after a loss.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Quickstart on few images, for longer than any test waits.
+/// Quickstart on few images, which runs for longer than any test waits.
 const ENDLESS: &str = "train quickstart --set train.images_per_group=2 --set train.steps=2000 \
                        --set data.synthetic.train_images=20 --set data.synthetic.val_images=9 \
                        --set solver.warmup_steps=5 --set eval.draw_images=0 \
@@ -40,12 +40,12 @@ fn signalled(
         sleep(Duration::from_millis(500));
     }
     run.signal(victim, signal);
-    // A rank that is requested to stop lets the others evaluate their share.
+    // After a request to stop, the ranks still complete their shares of the evaluation.
     run.end_within(if signal == Signal::USR1 { LIMIT * 6 } else { LIMIT })
 }
 
-/// Number of ranks, additional config, and words of the line at which a rank is lost; the rank, the
-/// signal, and how the others detect it.
+/// Number of ranks, additional config, and words of the line after which a rank is lost; the rank
+/// and the signal; the words by which survivors report the loss.
 type Loss = (usize, &'static str, &'static str, (usize, Signal), &'static str);
 
 const CLOSED: &str = "its connection closed";
@@ -72,7 +72,7 @@ fn all_name_the_lost_rank(losses: &[Loss]) {
         let place = Place::new();
         let ended = signalled(&place, ranks, more, words, (victim, signal));
         ended.assert_names(ranks, victim, why);
-        // One that continues after it was given up saves nothing.
+        // A stopped rank that continues after its loss was reported must not save.
         let of_victim = if signal == Signal::KILL { 137 } else { RANK_LOST };
         for (rank, code) in ended.codes.iter().enumerate() {
             let expected = if rank == victim { of_victim } else { RANK_LOST };
@@ -98,7 +98,7 @@ fn rank_lost_in_evaluation_or_data_generation_is_reported() {
     all_name_the_lost_rank(&ELSEWHERE);
 }
 
-/// mpirun continues the stopped rank once another has exited.
+/// mpirun continues the stopped rank once a different rank has exited.
 #[test]
 fn killed_or_stopped_mpirun_rank_is_reported() {
     if is_missing("mpirun") {
@@ -115,7 +115,7 @@ fn killed_or_stopped_mpirun_rank_is_reported() {
     }
 }
 
-/// Rank 1 reads from its own disk, which loses the store while it is in use.
+/// Rank 1 reads from a separate disk, which loses the store during the run.
 #[test]
 fn rank_with_truncated_store_stops_all() {
     let place = Place::new();
@@ -144,8 +144,8 @@ fn rank_with_truncated_store_stops_all() {
     );
 }
 
-/// On a full disk the run continues to its scores; then rank 0 ends with its error, and the others
-/// repeat it.
+/// On a full disk the run continues until its scores; then rank 0 ends with an error, which all
+/// other ranks repeat.
 #[test]
 fn full_disk_on_rank0_is_reported_by_all() {
     let place = Place::new();
@@ -164,20 +164,21 @@ fn full_disk_on_rank0_is_reported_by_all() {
     }
     assert_eq!(ended.codes, [FAILED], "{}", ended.said);
     assert!(ended.out.contains("Average Precision"), "{}", ended.said);
-    let nothing = "nothing is saved after step 12; last checkpoint: none";
+    let nothing = "the state after step 12 could not be saved; last checkpoint: none";
     let of = |rank: &str| ended.said.lines().any(|l| l.starts_with(rank) && l.contains(nothing));
     assert!(of("rank 0: error: disk/"), "{}", ended.said);
     assert!(of("rank 1: error: rank 0 on host "), "{}", ended.said);
 }
 
-/// For any rank that gets the request, all save at one step and exit; one line reports it.
+/// Whichever rank gets the request to stop, all ranks save at the same step and exit; one line
+/// reports this.
 #[test]
 fn signal_to_one_rank_saves_and_stops_all() {
     let saved_and_left = |place: &Place, ended: &Ended, told: [usize; 2]| {
         assert!(ended.codes.iter().all(|code| *code == INTERRUPTED), "{}", ended.said);
         let words = ["SIGUSR1: stopping", "another rank was asked to stop: all stop after step"];
         assert_eq!(words.map(|words| ended.said.matches(words).count()), told, "{}", ended.said);
-        assert_eq!(ended.said.matches("interrupted; go on with").count(), 1, "{}", ended.said);
+        assert_eq!(ended.said.matches("interrupted; continue with").count(), 1, "{}", ended.said);
         let saved = place.names("runs/quickstart/checkpoints");
         assert!(saved.iter().all(|name| name.starts_with("step_")), "{saved:?}");
     };
@@ -186,7 +187,7 @@ fn signal_to_one_rank_saves_and_stops_all() {
         let ended = signalled(&place, 2, "", "iter 2/", (asked, Signal::USR1));
         saved_and_left(&place, &ended, told);
     }
-    // Also for the process that has started them, which forwards the request.
+    // The process that started the ranks forwards the request to them.
     let place = Place::new();
     let own = place.command(&format!("{ENDLESS} --ranks 2"));
     let by_mpirun = (!is_missing("mpirun")).then(|| under_mpirun(&place, 2, ENDLESS));
@@ -212,8 +213,8 @@ fn signal_during_evaluation_stops_all_after_it() {
     assert_eq!(place.names("runs/quickstart/checkpoints"), ["step_00000002"]);
 }
 
-/// A run whose rank died continues from its last checkpoint with another number of ranks, and ends
-/// like an undisturbed one.
+/// A run that lost a rank continues from its last checkpoint with a different number of ranks, and
+/// ends with the same results as an undisturbed run.
 #[test]
 fn run_that_lost_a_rank_resumes_with_other_rank_count() {
     let place = Place::new();
@@ -236,7 +237,7 @@ fn run_that_lost_a_rank_resumes_with_other_rank_count() {
     }
 }
 
-/// Non-finite losses are reported once, with a step that can be replayed.
+/// Non-finite losses are reported once, and the failed step is saved so that it can be replayed.
 #[test]
 fn non_finite_loss_is_reported_by_one_rank() {
     let place = Place::new();

@@ -8,14 +8,14 @@ use std::time::Duration;
 use crate::common::ranks::{Ended, Running, mpirun, under_mpirun};
 use crate::common::{BAD_CONFIG, GPUS, Place, assert_has, is_missing, said};
 
-/// Quickstart's model and schedule on few images, with a partial last batch in each epoch.
+/// The model and schedule of quickstart on few images, with a partial last batch in each epoch.
 const QUICKSTART: &str = "train quickstart --set train.images_per_group=2 --set train.steps=12 \
                           --set data.synthetic.train_images=20 --set data.synthetic.val_images=9 \
                           --set solver.warmup_steps=5 --set eval.batch_size=2 \
                           --set train.eval_every_steps=6 --set eval.draw_images=1 --device cpu \
                           --set eval.loss=true --set train.run_dir=runs";
 
-/// Runs the command as this many ranks; all end successfully.
+/// Runs the command with this many ranks, all of which must succeed.
 fn run(place: &Place, ranks: usize, arguments: &str) -> Ended {
     good(Running::start(place, ranks, arguments))
 }
@@ -26,15 +26,15 @@ fn good(run: Running<'_>) -> Ended {
     ended
 }
 
-/// For any number of processes and any launcher, runs read the same images and end with the same
-/// weights, thus with the same scores, and write the files of a single run.
+/// Regardless of the number of processes and the launcher, runs read the same images, end with the
+/// same weights and therefore the same scores, and write the same files as a single process.
 #[test]
 fn one_two_and_four_ranks_give_identical_weights() {
     let place = Place::new();
     let train = |name: &str| format!("{QUICKSTART} --set train.name={name}");
     let one = run(&place, 1, &train("one"));
     let beside = Place::new();
-    // Concurrent runs do not mix.
+    // Concurrent runs do not interfere.
     let other = Running::by(&beside, beside.command(&format!("{} --ranks 2", train("two"))));
     let by_itself = Running::by(&place, place.command(&format!("{} --ranks 2", train("two"))));
     let mut runs = vec![("two", good(by_itself)), ("four", run(&place, 4, &train("four")))];
@@ -45,7 +45,7 @@ fn one_two_and_four_ranks_give_identical_weights() {
     }
     let files = |run: &str| {
         let mut names = place.names(&format!("runs/{run}"));
-        // Named after its time and process.
+        // The names of event files contain time and process id.
         names.retain(|name| !name.starts_with("events."));
         names
     };
@@ -65,7 +65,8 @@ fn one_two_and_four_ranks_give_identical_weights() {
     evaluated_by_ranks_as_by_one(&place);
 }
 
-/// Ranks that share the images of `onegraph eval` print and write the same as one process.
+/// `onegraph eval` with several ranks, which share the images, prints and writes the same as one
+/// process.
 fn evaluated_by_ranks_as_by_one(place: &Place) {
     let eval = "eval --run runs/one --device cpu";
     let file = |out: &str, name: &str| place.bytes(&format!("{out}/{name}.json"));
@@ -84,8 +85,8 @@ fn evaluated_by_ranks_as_by_one(place: &Place) {
     assert_has(error, &["differs from rank 0 in model.detections.per_image"]);
 }
 
-/// The figures of `bench` are for all ranks, printed and written by one; an option that makes no
-/// sense with ranks is rejected with a one-line message.
+/// `bench` measures all ranks, and one rank prints and writes the figures; an option that is
+/// invalid with several ranks is rejected with a one-line message.
 #[test]
 fn two_rank_step_is_measured_together() {
     let place = Place::new();
@@ -110,18 +111,18 @@ fn two_rank_step_is_measured_together() {
     let efficiency = total / (2.0 * number("/ranks/one_rank_images_per_second"));
     assert!((number("/ranks/efficiency") - efficiency).abs() < 1e-9, "{figures}");
     for (wrong, words) in [
-        (format!("{step} --all-reduce"), "sum their gradients in any case"),
+        (format!("{step} --all-reduce"), "always all-reduce their gradients"),
         (format!("{step} --seconds 3"), "give --steps, and leave out --seconds"),
         (step.replace("group=1", "group=2"), "2 ranks cannot share a batch of 2 images"),
-        ("data --preset micro".into(), "`bench data` is the work of one"),
+        ("data --preset micro".into(), "`bench data` must run as a single process"),
     ] {
         let ended = bench(&wrong).end();
         assert!(ended.only_error(BAD_CONFIG).contains(words), "{wrong}: {}", ended.said);
     }
 }
 
-/// Only rank 0 scores; when its result ends the run, the others stop after the same step, and the
-/// run equals that of one process and one that waits for its scores.
+/// Only rank 0 computes scores. When they end the run, all ranks stop after the same step, and the
+/// result equals that of a single process and of a run that waits for its scores.
 #[test]
 fn late_verdict_stops_all_ranks_after_same_step() {
     let place = Place::new();
@@ -129,7 +130,7 @@ fn late_verdict_stops_all_ranks_after_same_step() {
     for (ranks, name, overlap) in [(1, "one", true), (2, "two", true), (2, "waits", false)] {
         let set = format!("{target} --set train.name={name} --set eval.overlap={overlap}");
         let said = run(&place, ranks, &format!("{QUICKSTART} {set}")).said;
-        assert_eq!(said.contains("while it was scored are dropped"), overlap, "{said}");
+        assert_eq!(said.contains("during scoring are discarded"), overlap, "{said}");
         assert!(!said.contains("was asked to stop"), "{said}");
         let run = format!("runs/{name}");
         assert_eq!(place.metrics("runs/one"), place.metrics(&run));
@@ -163,7 +164,7 @@ fn incompatible_ranks_print_one_line_error() {
     assert!(!place.join("runs/data").exists(), "nothing was drawn");
 }
 
-/// A command that starts later.
+/// A command that starts with a delay.
 fn late(place: &Place, arguments: &str) -> Command {
     let (of_one, mut late) = (place.command(arguments), Command::new("sh"));
     late.args(["-c", "sleep 2; exec \"$0\" \"$@\""]).arg(of_one.get_program());
@@ -171,7 +172,8 @@ fn late(place: &Place, arguments: &str) -> Command {
     late
 }
 
-/// A command that ranks may not share is rejected in one line by rank 0, which comes last.
+/// A command that does not support ranks is rejected in one line by rank 0, even if rank 0 starts
+/// last.
 #[test]
 fn late_rank0_reports_rejection() {
     let place = Place::new();
@@ -191,12 +193,15 @@ fn late_rank0_reports_rejection() {
         let error = ended.only_error(BAD_CONFIG);
         let is_of_first = error.starts_with("rank 0: error: ");
         assert!(is_of_first, "{error}");
-        assert_has(error, &["`onegraph predict` is the work of one: start it without a launcher"]);
+        assert_has(
+            error,
+            &["`onegraph predict` must run as a single process: start it without a launcher"],
+        );
     }
 }
 
-/// Rank 0 starts with a late rank, and reports one that never joins, or that has another run's
-/// token.
+/// Rank 0 waits for a rank that starts late, and reports a rank that never joins or has the token
+/// of a different run.
 #[test]
 fn late_rank_is_awaited_and_missing_rank_reported() {
     let place = Place::new();
@@ -219,7 +224,7 @@ fn late_rank_is_awaited_and_missing_rank_reported() {
         let ended = Running::of(&place, vec![meets("the token of this run"), other]);
         let ended = ended.end_within(Duration::from_secs(20));
         assert_eq!(ended.codes, [BAD_CONFIG; 2], "{}", ended.said);
-        let words = "rank 0: error: rank 1 of 2 did not come within 2 s; ";
+        let words = "rank 0: error: rank 1 of 2 did not join within 2 s; ";
         assert_has(&ended.said, &[words]);
         let line = "refused a connection from 127.0.0.1:";
         assert_eq!(ended.said.contains(line), refused, "{}", ended.said);

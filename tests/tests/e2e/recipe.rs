@@ -1,8 +1,8 @@
-//! A recipe that depends on the data: lengths in epochs, held-out images.
+//! Recipes that depend on the data: lengths in epochs, held-out images.
 
 use crate::common::{BAD_CONFIG, Place, as_count, assert_has, micro, renumber, stores};
 
-/// Enough training for some class to be detected.
+/// Config that trains long enough to detect at least one class.
 const LEARNS: &str = "--set train.steps=150 --set solver.learning_rate=0.04 --set data.empty=keep";
 
 /// The messages of a successful run.
@@ -32,7 +32,8 @@ fn run_in_epochs_matches_run_in_steps() {
     place.bad(fewer, BAD_CONFIG, &["train.steps is 4", "step 6"]);
 }
 
-/// One annotation file; adding images does not change any image's split.
+/// A single annotation file is split into training and held-out images; adding images does not move
+/// an image between the splits.
 #[test]
 fn held_out_images_are_not_trained() {
     let place = Place::new();
@@ -58,7 +59,8 @@ fn held_out_images_are_not_trained() {
     place.bad(resume, BAD_CONFIG, &["training data", "--override"]);
 }
 
-/// The preset `finetune` at the size of micro, from a micro model: its initial weights are step 0.
+/// The preset `finetune` at the size of micro, starting from a micro model: the initial weights are
+/// scored as step 0.
 #[test]
 fn finetune_starts_from_run_and_scores_initial_weights() {
     let place = Place::trained("--set train.steps=8 --set train.eval_at_end=false");
@@ -110,7 +112,7 @@ fn run_without_validation_data_is_not_evaluated() {
     assert_eq!(report["state"], "done");
     assert!(place.join("runs/micro/report.html").exists());
     place.good("train --resume runs/micro --set train.steps=6");
-    // Scores appear once there is validation data.
+    // The run has scores once it has validation data.
     place.good("train --resume runs/micro --set train.steps=7 --set data.val_store=set/store");
     assert!(place.join("runs/micro/best.json").exists());
     for (key, value) in [("patience", "2"), ("target_box", "0.3"), ("target_mask", "0.3")] {
@@ -147,7 +149,7 @@ fn validation_accepts_class_subset_with_other_ids() {
     assert_ne!(ours, theirs, "another number of classes");
 }
 
-/// The set without these classes, as an annotation file.
+/// The set without these classes, written as an annotation file.
 fn without(place: &Place, ids: &[u64]) -> String {
     let mut some = place.json("set/annotations.json");
     renumber(&mut some, |id| (!ids.contains(&id)).then_some(id));
@@ -193,7 +195,7 @@ fn class_selection_equals_data_with_only_those_classes() {
     place.bad(&other, BAD_CONFIG, &["rest has no class", "nor any other", "nearest of its 2"]);
 }
 
-/// Two sets with the same image ids and different category ids, whose images dali joins.
+/// Two sets with equal image ids and different category ids, whose images are joined by dali.
 #[test]
 fn run_on_two_data_sets_resumes_bit_identically() {
     let place = Place::new();

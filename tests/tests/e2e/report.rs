@@ -1,4 +1,4 @@
-//! Records of a run: its report, its page, its events, and the keys of its config.
+//! The records of a run: report, page, events, and the keys of its config.
 
 use std::io::Read;
 use std::process::Stdio;
@@ -6,7 +6,7 @@ use std::process::Stdio;
 use crate::common::{self, BAD_CONFIG, DIVERGED, Place, as_list, assert_has, files, micro};
 use serde_json::Value;
 
-/// Marks a page that reloads itself.
+/// Text that marks a page that reloads itself.
 const RELOADS: &str = "http-equiv=\"refresh\"";
 
 #[test]
@@ -31,7 +31,7 @@ fn report_has_data_command_commit_and_date() {
         let classes = report["analysis"][kind]["classes"].as_array().map(Vec::len);
         assert_eq!(classes, Some(4), "{kind}");
     }
-    // Each table below its name.
+    // Each table follows its name.
     let names: Vec<&str> = out.lines().filter(|l| ["bbox", "segm"].contains(l)).collect();
     assert_eq!(names, ["bbox", "segm"]);
     let log = place.text("runs/micro/log.txt");
@@ -77,7 +77,7 @@ fn resumed_run_reports_each_session() {
     let commands = as_list(&report["commands"]);
     assert_eq!((commands.len(), &commands[0]), (2, &first["commands"][0]));
     assert_eq!(report["started"], first["started"]);
-    // A finished run keeps its figures.
+    // Resuming a completed run does not change its figures.
     place.good("train --resume runs/micro");
     let again = place.report("micro");
     assert_eq!((&again["steps"], &again["last_session"]["steps"]), (&10.into(), &0.into()));
@@ -86,7 +86,7 @@ fn resumed_run_reports_each_session() {
     assert_has(&place.text("runs/micro/log.txt"), &["no step was left to train"]);
 }
 
-/// The losses become non-finite long after an evaluation; the report shows that evaluation.
+/// If the losses become non-finite after an evaluation, the report still contains the evaluation.
 #[test]
 fn diverged_run_reports_last_evaluation() {
     let place = Place::trained("--set train.steps=4 --set eval.draw_images=1");
@@ -103,7 +103,7 @@ fn diverged_run_reports_last_evaluation() {
     assert_eq!(page.matches("data:image/jpeg").count(), 2);
 }
 
-/// A run that is still training when it is killed.
+/// A run that is killed during training has a report.
 #[test]
 fn report_exists_after_first_evaluation() {
     let place = Place::new();
@@ -197,7 +197,7 @@ fn accuracies_and_statistics_are_recorded_if_requested() {
     assert!(fg.expect("a count") >= 0.0 && bg.expect("a count") > 0.0, "{first}");
 }
 
-/// Each log line comes with machine metrics, without GPU metrics if there is no GPU; the first step
+/// Each log line includes machine metrics, but no GPU metrics if there is no GPU; the first step
 /// records its time.
 #[test]
 fn system_metrics_are_recorded() {
@@ -218,12 +218,12 @@ fn system_metrics_are_recorded() {
     assert!(!has("gpu_percent").contains(&true));
     let [cpu, mib] = ["cpu_percent", "memory_mib"]
         .map(|name| steps[1][&format!("system/{name}")].as_f64().expect("a number"));
-    // CPU time is counted in ticks of 10 ms, and two short steps may have none.
+    // CPU time is counted in ticks of 10 ms, so it may be 0 for two short steps.
     assert!((0.0..1e5).contains(&cpu) && mib > 5.0, "{cpu} {mib}");
 }
 
-/// `[[train.log]]` periodically writes statistics of the matching tensors, and of parts of the
-/// model, to both files; a pattern without a match is rejected with the nearest names.
+/// `[[train.log]]` periodically writes statistics of the matching tensors and of model parts to the
+/// metrics and event files; a pattern without a match is rejected with the most similar names.
 #[test]
 fn tensor_collections_are_recorded() {
     let place = Place::new();
@@ -242,7 +242,7 @@ fn tensor_collections_are_recorded() {
     let gradients = log("gradients")[0];
     let head = &gradients["tensors"]["roi_heads.box_predictor.cls_score.weight"];
     assert_eq!(head["histogram"]["counts"].as_array().map(Vec::len), Some(32), "{gradients}");
-    // Parts are disjoint, and cover the model: their norms combine to the norm of the step.
+    // Parts are disjoint and cover the model, so their norms combine to the norm of the step.
     let parts = gradients["parts"].as_object().expect("parts");
     let squares: f64 = parts.values().filter_map(|part| part["l2"].as_f64()).map(|n| n * n).sum();
     let all = step(2)["grad_norm"].as_f64().expect("a norm");
@@ -255,12 +255,12 @@ fn tensor_collections_are_recorded() {
     let wrong = "[[train.log]]\ntensors = \"roi_head.*\"\n";
     std::fs::write(place.join("wrong.toml"), format!("extends = \"micro\"\n{wrong}"))
         .expect("room");
-    let words = ["train.log[0].tensors", "fits no weight", "roi_heads.*"];
+    let words = ["train.log[0].tensors", "matches no weight", "roi_heads.*"];
     place.bad("train wrong.toml --device cpu", BAD_CONFIG, &words);
 }
 
-/// Each checkpoint is logged with the hash of its weights, which equals its file's; repeating the
-/// run gives the same hash, another seed a different one.
+/// Each checkpoint is logged with the hash of its weights file; repeating the run gives the same
+/// hash, a different seed a different one.
 #[test]
 fn checkpoint_is_logged_with_weights_hash() {
     let place = Place::new();
@@ -310,7 +310,8 @@ fn config_key_is_explained_listed_and_traced() {
             ("config finetune_r18", &["finetune_r18 is a preset, not a key"]),
         ],
     );
-    // By the last part of its name, by an inner table's name, and by other projects' names.
+    // Keys are found by the last part of their name, by the name of an inner table, and by the
+    // names that other projects use.
     for (name, begin) in [
         ("optimizer", "solver.optimizer\n"),
         ("anchors", "model.anchors.sizes "),

@@ -14,14 +14,15 @@ fn resume_with_different_training_is_rejected() {
     let resume = |more: &str| format!("train --resume runs/micro --set train.steps=6 {more}");
     let before = place.state("runs/micro", 4);
     place.bad(&resume("--set train.seed=7"), BAD_CONFIG, &["train.seed", "--override"]);
-    // Another optimizer has a different state: even an accepted change cannot continue from it.
+    // A different optimizer has different state, so the run cannot be resumed even if the change is
+    // accepted.
     let other = resume("--override --set solver.optimizer=novograd");
     place.bad(&other, BAD_CONFIG, &["solver.optimizer: \"sgd\" -> \"novograd\"", "model.weights"]);
     let weights = resume("--override --set model.weights=nothing.safetensors");
     place.bad(&weights, BAD_CONFIG, &["model.weights", "begin a new run"]);
     let fewer = "train --resume runs/micro --set train.steps=3";
     place.bad(fewer, BAD_CONFIG, &["train.steps is 3", "step 4"]);
-    // The config in the run directory is compared, too.
+    // The config in the run directory is also compared.
     let config = place.text("runs/micro/config.toml");
     place.write("runs/micro/config.toml", config.replace("momentum = 0.9", "momentum = 0.5"));
     place.bad(&resume(""), BAD_CONFIG, &["solver.momentum: 0.9 -> 0.5"]);
@@ -33,7 +34,7 @@ fn resume_with_different_training_is_rejected() {
     assert_eq!(meta["overrides"][0]["change"]["key"], "solver.momentum");
 }
 
-/// Evaluations of a run whose folder was removed have nowhere to write, and report it.
+/// If the run directory was removed, evaluations cannot write their results, and report this.
 #[test]
 fn removed_run_directory_is_not_recreated() {
     for away in ["rm -r runs/x", "mv runs/x moved"] {
@@ -45,7 +46,7 @@ fn removed_run_directory_is_not_recreated() {
         while !place.join("runs/x/best.json").exists() {
             std::thread::sleep(Duration::from_millis(5));
         }
-        // It may write a new file between two scans of rm.
+        // The run may write a new file between two scans of rm.
         while place.join("runs/x").exists() {
             let mut shell = Command::new("sh");
             let moved = shell.args(["-c", away]).current_dir(place.path()).output();
@@ -71,7 +72,7 @@ fn run_without_config_resumes_with_checkpoint_config() {
     place.bad("train --resume empty", BAD_CONFIG, &["neither config.toml nor last_checkpoint"]);
 }
 
-/// The same configuration, but different images under the same path.
+/// The config is unchanged, but there are different images under the same path.
 #[test]
 fn changed_training_data_is_rejected_on_resume() {
     let place = Place::new();
@@ -85,7 +86,7 @@ fn changed_training_data_is_rejected_on_resume() {
         BAD_CONFIG,
         &["training data", "--override"],
     );
-    // The same annotations on other pixels, and the same pixels with other masks.
+    // Equal annotations with different pixels, and equal pixels with different masks.
     let prep = "prep --images other/images --annotations set/annotations.json --out pixels";
     place.good(prep);
     let mut annotations = place.json("set/annotations.json");
@@ -108,10 +109,11 @@ fn changed_training_data_is_rejected_on_resume() {
 #[test]
 fn best_checkpoint_is_kept_and_patience_ends_run() {
     let place = Place::new();
-    // From weights that detect something: patience starts counting there.
+    // Start from weights that detect objects, since patience counts from the first score of at
+    // least 0.001.
     place.good(&micro("--set train.steps=300 --set train.name=first"));
     let often = "--init runs/first --set train.eval_every_steps=2 --set train.keep_checkpoints=1";
-    // No step changes anything, so no score is better than the first.
+    // The learning rate is too small to change the weights, so no score is better than the first.
     let still = "--set solver.learning_rate=1e-30 --set train.steps=100 --set train.patience=3";
     place.good(&micro(&format!("{often} {still}")));
     let best = place.json("runs/micro/best.json");
@@ -142,13 +144,14 @@ fn user_files_next_to_checkpoints_are_kept() {
     assert_eq!(names, [&[".step_mine.tmp"][..], &kept].concat());
 }
 
-/// Good checkpoints are not replaced by bad ones, and the step that failed can be replayed.
+/// Good checkpoints are not replaced by non-finite ones, and the failed step can be replayed.
 #[test]
 fn non_finite_loss_saves_no_checkpoint_but_the_step() {
     let wild = "--set solver.learning_rate=1e6 --set solver.clip_norm=0 \
                 --set solver.warmup_steps=0 --set train.checkpoint_every_steps=1 \
                 --set train.eval_every_steps=2";
-    // Ended after ten bad steps, after one, and at the end of a run that is too short for ten.
+    // The run ends after ten bad steps, after one bad step, and at its regular end if it is too
+    // short for ten bad steps.
     for more in [
         "--set train.steps=1000",
         "--set train.steps=1000 --set solver.dynamic_loss_scale=false",

@@ -9,7 +9,7 @@ use crate::common::{self, BAD_CONFIG, Place, Said, assert_has, micro, said, stor
 
 const VAL: &str = "runs/data/micro/val-8x64-seed0";
 
-/// Runs a command that must succeed with this server as S3.
+/// Runs a command that uses this server as S3 and must succeed.
 fn run(server: &Server, place: &Place, arguments: &str) -> Said {
     common::good(&mut server.command(place, arguments))
 }
@@ -36,7 +36,7 @@ fn train_there() -> String {
     micro(&stores("s3://data/store", "s3://data/store"))
 }
 
-/// Files of a store that do not contain the times of its images.
+/// True for files of a store that do not contain the modification times of its images.
 fn is_of_data(name: &str) -> bool {
     !matches!(name, "header.json" | "sources.bin")
 }
@@ -49,8 +49,7 @@ fn assert_same_store(server: &Server, key: &str, local: &Path) {
     }
 }
 
-/// Data, a run and its model are uploaded to S3 and downloaded with the same bytes, for any network
-/// faults.
+/// Data, a run and its model are uploaded to S3 and downloaded unchanged, despite network faults.
 fn there_and_back(kind: Kind) {
     let Some(server) = Server::start(kind) else { return };
     let place = drawn(&server);
@@ -73,7 +72,7 @@ fn there_and_back(kind: Kind) {
     server.set(bad(6, 7));
     let train = format!("{} --set train.run_dir=s3://data/runs", train_there());
     let begun = run(&server, &here, &format!("{train} --set train.steps=4"));
-    assert_has(&begun.err, &["reading images while they arrive"]);
+    assert_has(&begun.err, &["images are read while they are downloaded"]);
     let other = Place::new();
     run(&server, &other, "train --resume s3://data/runs/micro --set train.steps=8");
     server.set(good());
@@ -84,7 +83,7 @@ fn there_and_back(kind: Kind) {
     for (name, bytes) in there.iter().filter(|(name, _)| !name.starts_with('.')) {
         assert!(other.bytes(&format!("runs/stage/data/runs/micro/{name}")) == *bytes, "{name}");
     }
-    // A second run with the same name, a detector from either, and `auto`.
+    // A second run with the same name, detectors from both runs, and `--resume auto`.
     let second = run(&server, &here, &format!("{train} --set train.steps=4"));
     assert_has(&second.out, &["s3://data/runs/micro-2/report.json"]);
     let third = Place::new();
@@ -130,9 +129,13 @@ fn invalid_s3_uri_prints_one_line_error() {
         &["s3://data/x", "local path"],
     );
     let train = "train micro --set data.synthetic=none --set data.train_store=s3://data/shapes";
-    bad(train, BAD_CONFIG, &["s3://data/shapes holds no store", "header.json"]);
-    // A run that never begins releases its name, locally and in S3.
-    bad(&format!("{train} --set train.run_dir=s3://data/runs"), BAD_CONFIG, &["holds no store"]);
+    bad(train, BAD_CONFIG, &["there is no store at s3://data/shapes", "header.json"]);
+    // A run that fails before it starts releases its name, locally and in S3.
+    bad(
+        &format!("{train} --set train.run_dir=s3://data/runs"),
+        BAD_CONFIG,
+        &["there is no store at"],
+    );
     assert!(!place.join("runs/stage/data/runs/micro").exists(), "a folder stays");
     let next = "train micro --set train.steps=1 --set train.run_dir=s3://data/runs";
     let next = run(&server, &place, &format!("{next} --set eval.draw_images=0"));
@@ -146,13 +149,13 @@ fn invalid_s3_uri_prints_one_line_error() {
     assert_has(&told.err, &["the server refuses the request", "AWS_SECRET_ACCESS_KEY"]);
 }
 
-/// A run belongs to one process, and local changes are not overwritten by S3.
+/// Only one process may continue a run, and S3 does not overwrite local changes.
 #[test]
 fn run_continued_elsewhere_is_not_overwritten() {
     let server = Server::start(Kind::Fs).expect("built in");
     let (first, second) = (Place::new(), Place::new());
     let train = "train micro --set train.run_dir=s3://data/runs --set eval.draw_images=0";
-    // Its last steps are not uploaded, as every request fails.
+    // The last steps are not uploaded, because every request fails.
     let lost = said(
         server
             .command(&first, &format!("{train} --set train.steps=4"))
@@ -162,16 +165,20 @@ fn run_continued_elsewhere_is_not_overwritten() {
     assert_has(&lost.err, &["error: s3://data/runs"]);
     run(&server, &first, &format!("{train} --set train.steps=4"));
     let own = server.bucket().read("runs/micro/.onegraph-owner").expect("an owner");
-    // As if the process had been killed before uploading to S3.
+    // Simulate that the process was killed before it could upload to S3.
     let ahead = "runs/stage/data/runs/micro/.onegraph-ahead";
     first.write(ahead, &own);
     run(&server, &first, "train --resume s3://data/runs/micro --set train.steps=6");
     run(&server, &second, "train --resume s3://data/runs/micro --set train.steps=8");
     first.write(ahead, &own);
-    // A folder with steps that S3 lacks, of a run that has continued in S3.
+    // The local folder has steps that S3 lacks, but the run has continued in S3.
     let resume = "train --resume s3://data/runs/micro --set train.steps=10";
-    common::bad(&mut server.command(&first, resume), BAD_CONFIG, &["has continued there since"]);
-    // A process whose run is taken over while it is running.
+    common::bad(
+        &mut server.command(&first, resume),
+        BAD_CONFIG,
+        &["has continued the run there since"],
+    );
+    // A different process takes over the run of this running process.
     let mut child = server.command(&second, &format!("{train} --set train.steps=1000000"));
     let child = child.stdout(Stdio::null()).stderr(Stdio::piped());
     let child = child.spawn().expect("it starts");
@@ -191,12 +198,12 @@ fn run_continued_elsewhere_is_not_overwritten() {
         &err,
         &[
             "warning: s3://data/runs/micro-2: a stranger on host b writes",
-            "the run is complete in runs/stage/data/runs/micro-2, not in S3",
+            "only the local copy of the run, runs/stage/data/runs/micro-2, is complete",
         ],
     );
 }
 
-/// One version of an object is read, in one or many requests.
+/// A download, in one or many requests, never mixes two versions of an object.
 #[test]
 fn object_replaced_during_download_is_reported() {
     let server = Server::start(Kind::Fs).expect("built in");
@@ -232,7 +239,7 @@ fn large_object_round_trips_as_multipart_upload() {
     }
 }
 
-/// A network that alters every answer never results in a file with other bytes.
+/// A network that alters every response never results in a file with wrong bytes.
 #[test]
 fn download_with_wrong_checksum_is_rejected() {
     let server = Server::start(Kind::Fs).expect("built in");
@@ -240,8 +247,8 @@ fn download_with_wrong_checksum_is_rejected() {
     bucket.write(vec![1; 100_000].into(), "small").expect("an object");
     let objects = bucket.list("small").expect("a listing");
     let wanted: Vec<_> = objects.into_iter().map(|o| (o, place.join("small"))).collect();
-    // Different bytes each time: bytes received twice would be accepted, and its ETag is not a
-    // checksum.
+    // Alter the response differently each time, since equal bytes received twice would be accepted,
+    // and since the ETag is not a checksum.
     let mut count = 0;
     server.set(Box::new(move |method, _| {
         count += 1;
@@ -254,13 +261,14 @@ fn download_with_wrong_checksum_is_rejected() {
     assert!(fault.contains("s3://data/sent"), "{fault}");
 }
 
-/// Number of times that the server is killed; more by hand (CONTRIBUTING.md).
+/// Number of times that the server is killed; CONTRIBUTING.md describes longer manual runs.
 fn kills() -> usize {
     std::env::var("ONEGRAPH_SERVER_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(4)
 }
 
-/// A server that is killed while data is prepared, trained on or saved: each command succeeds or
-/// reports why not, and once the server is back everything is as if nothing had happened.
+/// The server is killed while data is prepared, read for training, or saved: each command succeeds
+/// or reports the reason of its failure, and after the server is back, results are as without the
+/// failure.
 #[test]
 fn killed_s3_server_loses_nothing() {
     let mut server = Server::start(Kind::Fs).expect("built in");

@@ -1,4 +1,4 @@
-//! `onegraph serve`: the results of `predict`, over HTTP.
+//! `onegraph serve` returns the results of `predict` over HTTP.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -47,7 +47,7 @@ impl Server {
         (status, text.split_once("\r\n\r\n").expect("a body").1.to_string())
     }
 
-    /// Ends it with SIGTERM. Returns its exit code and its output.
+    /// Ends the server with SIGTERM; returns its exit code and its output.
     fn end(mut self) -> (Option<i32>, String) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").arg(pid).status().expect("kill runs").success());
@@ -59,7 +59,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended.
+        // The server may have ended already.
         let _ = self.child.kill();
     }
 }
@@ -104,6 +104,6 @@ fn server_response_equals_predict_output() {
 
     let (code, said) = server.end();
     assert_eq!(code, Some(0), "{said}");
-    assert_has(&said, &["all in-flight requests are answered"]);
+    assert_has(&said, &["all in-flight requests were answered"]);
     place.bad("serve", BAD_CONFIG, &["give --run or --weights"]);
 }

@@ -1,4 +1,4 @@
-//! Signals: handled in every phase, without leaving incomplete files.
+//! Signals are handled in every phase, without leaving incomplete files.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -10,7 +10,7 @@ use crate::common::driver::Gpus;
 use crate::common::ranks::Running;
 use crate::common::{self, INTERRUPTED, Place, micro, with_default_signals};
 
-/// Time limit for the response, on a machine that runs other tests.
+/// Time limit for the response to a signal, on a machine that runs other tests concurrently.
 const ANSWER: Duration = Duration::from_secs(2);
 
 const SIGNALS: [(&str, Signal); 4] =
@@ -21,7 +21,7 @@ fn endless() -> String {
     micro("--set train.steps=1000000 --set train.log_every_steps=1")
 }
 
-/// Starts a command, which each signal ends by default.
+/// Starts a command with default signal handlers, so that each signal ends it.
 fn start<'a>(place: &'a Place, command: &Command) -> Running<'a> {
     let mut command = with_default_signals(command);
     command.process_group(0);
@@ -33,7 +33,7 @@ fn until(running: &mut Running<'_>, words: &str) {
     running.wait_within(words, Duration::from_secs(60));
 }
 
-/// Sends a signal, by its name. Returns the time until it was acknowledged.
+/// Sends a signal by its name, and returns the time until the run acknowledged it.
 fn acknowledged(running: &mut Running<'_>, name: &str) -> Duration {
     let since = Instant::now();
     let (_, signal) = SIGNALS.iter().find(|(of, _)| *of == name).expect("one of these");
@@ -48,7 +48,7 @@ fn assert_interrupted(running: Running<'_>) {
     assert_eq!(ended.codes, [INTERRUPTED], "{}", ended.said);
 }
 
-/// The names of everything under a folder that looks incomplete.
+/// The names of all files in the place that look incomplete.
 fn debris(place: &Place) -> Vec<String> {
     let said = Command::new("find")
         .args([".", "-name", "*.tmp*", "-o", "-name", "*.old*", "-o", "-name", "*.onegraph-*"])
@@ -99,8 +99,8 @@ fn signal_during_evaluation_saves_step() {
     }
 }
 
-/// Each signal, on the CPU and on a device: the run saves, and continues bit-identically to an
-/// uninterrupted one.
+/// After each signal, on the CPU and on a device, the run saves; when resumed, it is bit-identical
+/// to an uninterrupted run.
 #[test]
 fn first_signal_saves_and_resume_is_bit_identical() {
     for (signal, device) in
@@ -132,7 +132,7 @@ fn first_signal_saves_and_resume_is_bit_identical() {
     }
 }
 
-/// A step of a large model takes long, and one on a device may never end.
+/// A step of a large model takes long, and a step on a device may never end.
 #[test]
 fn second_signal_does_not_wait_for_step() {
     let place = Place::new();
@@ -141,7 +141,7 @@ fn second_signal_does_not_wait_for_step() {
                  --set data.synthetic.val_images=2";
     let mut running = start(&place, &place.command(large));
     until(&mut running, "run directory");
-    // The step has started soon after.
+    // After this time the step has started.
     std::thread::sleep(Duration::from_millis(500));
     assert!(acknowledged(&mut running, "INT") < ANSWER);
     let since = Instant::now();
@@ -174,7 +174,7 @@ fn ignored_signal_stays_ignored() {
     assert_interrupted(running);
 }
 
-/// A pager that waits for a key does not read.
+/// A pager that waits for a key does not read its input.
 #[test]
 fn second_signal_ends_run_with_blocked_terminal() {
     let place = Place::new();
@@ -184,7 +184,7 @@ fn second_signal_ends_run_with_blocked_terminal() {
     let metrics = place.join("runs/micro/metrics.jsonl");
     let length = || std::fs::metadata(&metrics).map_or(0, |meta| meta.len());
     let mut before = 0;
-    // It blocks once the pipe is full.
+    // The command blocks once the pipe is full.
     while length() == 0 || length() != before {
         before = length();
         std::thread::sleep(Duration::from_millis(500));

@@ -1,5 +1,5 @@
-//! The whole training step as a program: invariance to a batch's composition, and its gradients
-//! against finite differences.
+//! The whole training step as a program: invariance to the composition of the batch, and gradients
+//! compared with finite differences.
 
 use dali::store::Stores;
 use engine::config::Config;
@@ -24,20 +24,20 @@ struct Outcome {
 fn config(batch: usize, images_per_group: usize) -> Config {
     let batch = format!("train.batch_size={batch}");
     let group = format!("train.images_per_group={images_per_group}");
-    // RoIs of the synthetic shapes are then on every level of the pyramid.
+    // With this size, RoIs of the synthetic shapes are on every level of the pyramid.
     micro(&[&batch, &group, "model.roi.canonical_size=20"])
 }
 
 impl Step {
-    /// The step with its intermediate tensors readable; `given` ones are inputs.
+    /// The step with readable intermediate tensors; the tensors in `given` are inputs.
     fn new(store: &Stores, config: &Config, given: &'static [&'static str]) -> Self {
         let mut step = OnCpu::new(store, config, SQUARE, Changes { given, ..Changes::OBSERVED });
         step.state.get_mut("loss_scale").expect("a state").as_f32_mut()[0] = 1.0;
         Self(step)
     }
 
-    /// Writes a batch of the store's images. The slots after it contain what the trainer leaves
-    /// there: zeros, another image's pixels, and a network size of 1 x 1.
+    /// Writes a batch of the store's images. The remaining slots contain the same as in training:
+    /// zeros, pixels of an earlier image, and a network size of 1 x 1.
     fn feed(&mut self, store: &Stores, batch: &[usize]) {
         let places = self.0.executor.input_mut("gt_counts").expect("an input").desc.dim(0);
         let mut slot = empty_slot(store, &config(2, 2), places);
@@ -71,7 +71,7 @@ impl Step {
     }
 }
 
-/// Compares losses, and each gradient by the largest difference over its largest value.
+/// Compares losses, and the largest difference of each gradient relative to its largest value.
 fn assert_close(got: &Outcome, want: &Outcome, tolerance: f64) {
     for ((name, got), (_, want)) in got.losses.iter().zip(&want.losses) {
         assert!(*want > 0.0, "{name}: nothing to compare");
@@ -93,7 +93,8 @@ fn mean(a: &Outcome, b: &Outcome) -> Outcome {
     Outcome { losses: a.losses.iter().zip(&b.losses).map(half).collect(), grads: grads.collect() }
 }
 
-/// Groups of two in a batch of four: their mean, for any order of the images.
+/// With groups of two in a batch of four, the gradient is the mean over the groups, for any order
+/// of the images.
 #[test]
 fn batch_gradient_is_mean_of_groups() {
     let place = Place::new();
@@ -102,8 +103,8 @@ fn batch_gradient_is_mean_of_groups() {
     let two = |batch| Step::of(&store, &config(2, 2), batch);
     assert_close(&four, &mean(&two(&[4, 5]), &two(&[6, 7])), 1e-5);
     assert_close(&Step::of(&store, &config(4, 2), &[6, 7, 4, 5]), &four, 1e-5);
-    // Images 4 to 7 have different numbers of positives, so that one group of four gives another
-    // mask loss: a step that ignored the groups would not pass.
+    // Images 4 to 7 have different numbers of positives, so one group of four gives a different
+    // mask loss: a step that ignored the groups would fail.
     let one = Step::of(&store, &config(4, 4), &[4, 5, 6, 7]);
     let mask = |outcome: &Outcome| {
         outcome.losses.iter().find(|(name, _)| *name == "loss_mask").expect("a loss").1
@@ -123,13 +124,13 @@ fn partial_batch_equals_smaller_batch() {
         let full = Step::of(&store, &config(small_batch, small_group), batch);
         assert_close(&part, &full, 1e-5);
     }
-    // A partly filled group counts as one.
+    // A partly filled group counts as one group.
     let (a, b) = (Step::of(&store, &config(2, 2), &[0, 1]), Step::of(&store, &config(1, 1), &[2]));
     assert_close(&Step::of(&store, &config(4, 2), &[0, 1, 2]), &mean(&a, &b), 1e-5);
 }
 
-/// A step whose samples are inputs, fixed to the samplers' choice for the initial weights: changing
-/// a weight then changes the losses smoothly.
+/// A step whose samples are inputs, fixed to the samples for the initial weights, so that losses
+/// change smoothly with the weights.
 fn with_fixed_samples(store: &Stores, config: &Config, batch: &[usize]) -> Step {
     let mut first = Step::new(store, config, &[]);
     first.feed(store, batch);
@@ -146,7 +147,7 @@ fn with_fixed_samples(store: &Stores, config: &Config, batch: &[usize]) -> Step 
 }
 
 impl Step {
-    /// The sum of the losses with a parameter moved by `by` times `direction`.
+    /// The sum of the losses after adding `by` times `direction` to a parameter.
     fn loss_at(&mut self, name: &str, direction: &[f32], by: f32) -> f64 {
         let at_rest = self.0.state.get(name).expect("a parameter").as_f32().to_vec();
         let moved = self.0.state.get_mut(name).expect("a parameter").as_f32_mut();
@@ -156,11 +157,12 @@ impl Step {
         loss
     }
 
-    /// The error of the slope of the losses along a direction compared with the gradient's,
-    /// relative to the gradient's.
+    /// The relative error between the slope of the losses along a direction and the slope computed
+    /// from the gradient.
     ///
-    /// A long step crosses the kinks of ReLU and max-pooling, a short one is lost in the rounding
-    /// of the losses (1e-7): the best of four lengths counts. A wrong gradient matches none.
+    /// A long step crosses kinks of ReLU and max-pooling, and for a short step the rounding of the
+    /// losses (1e-7) dominates: the best of four lengths is used. A wrong gradient agrees with none
+    /// of them.
     fn slope_error(&mut self, name: &str, grad: &[f32], direction: &[f32]) -> f64 {
         let product = |(g, d): (&f32, &f32)| f64::from(*g) * f64::from(*d);
         let slope: f64 = grad.iter().zip(direction).map(product).sum();
@@ -173,10 +175,10 @@ impl Step {
     }
 }
 
-/// Every trained tensor, along its gradient and in its steepest weight only.
+/// Tests every trained tensor along its gradient, and along its steepest weight only.
 #[test]
 fn gradients_match_finite_differences_of_losses() {
-    // Below this a slope is lost in the rounding of the losses over a step of 1e-2.
+    // For smaller slopes the rounding of the losses dominates, with a step of 1e-2.
     const MIN_SLOPE: f64 = 1e-3;
     let place = Place::new();
     let store = images(place.path());

@@ -1,9 +1,9 @@
-//! Training runs of the command: reproducible, resumed or not, with any kind of end.
+//! Training runs are reproducible, whether resumed or not, and for every way to end.
 
 use crate::common::{Place, assert_has, good, micro};
 use crate::tensors;
 
-/// Everything that a run writes, without times: weights, momentum, metrics, detections.
+/// All results that a run writes, without times: weights, momentum, metrics, detections.
 fn trace(place: &Place, run: &str, step: u64) -> (Vec<Vec<u8>>, Vec<serde_json::Value>) {
     let checkpoint = format!("{run}/checkpoints/step_{step:08}");
     let files = ["model.safetensors", "state.safetensors", "config.toml", "checkpoint.json"];
@@ -52,7 +52,8 @@ fn checkpoints_follow_interval_and_newest_are_kept() {
     let every_second = "--set train.checkpoint_every_steps=2 --set train.keep_checkpoints=2";
     place.good(&micro(every_second));
     assert_eq!(place.names("runs/micro/checkpoints"), ["step_00000008", "step_00000010"]);
-    // Resumed from an earlier step: what it saves is the newest, regardless of its number.
+    // After resuming from an earlier step, the checkpoint saved last is the newest, regardless of
+    // its number.
     place.write("runs/micro/last_checkpoint", "checkpoints/step_00000008\n");
     let from_8 = "train --resume runs/micro --set train.steps=9 --set train.keep_checkpoints=1";
     place.good(from_8);
@@ -60,7 +61,7 @@ fn checkpoints_follow_interval_and_newest_are_kept() {
     assert_eq!(place.text("runs/micro/last_checkpoint").trim(), "checkpoints/step_00000009");
 }
 
-/// Weights of another run, and with a classifier's names.
+/// Starts from the weights of a different run, and from weights with the names of a classifier.
 #[test]
 fn run_starts_from_configured_weights() {
     let place = Place::trained("--set train.steps=3");
@@ -76,7 +77,7 @@ fn run_starts_from_configured_weights() {
     let is_same = place.bytes(&model("again", 1)) == place.bytes(&first);
     assert!(is_same, "so small a rate changes nothing");
     assert_has(&said, &[" parameters loaded, 0 initialised"]);
-    // The backbone only, named as torchvision's classifiers are.
+    // The backbone only, under the names of torchvision's classifiers.
     let all = tensors::read(&place, &first);
     let body = tensors::body(&all);
     tensors::write(&place, "body.safetensors", &body, None);

@@ -1,4 +1,4 @@
-//! Weights that do not match are rejected by every command, with a report of the tensors that do.
+//! Every command rejects weights that do not match, and reports the matching tensors.
 
 use crate::common::{BAD_CONFIG, FAILED, Place, good, micro};
 
@@ -20,7 +20,7 @@ fn eval_rejects_other_model_and_prints_evaluated_weights() {
         let eval = format!("eval --run runs/micro --set {set} {anchors}");
         place.bad(&eval, FAILED, &["model.safetensors", "does not fit the model", name]);
     }
-    // A score on some images, or on the training images, is reported as such.
+    // The output states if only some images, or the training images, were scored.
     for (set, told) in [
         ("", "scoring all 8 images of "),
         ("--set eval.max_images=3", "scoring 3 of 8 images (eval.max_images=3) of "),
@@ -37,7 +37,7 @@ fn eval_rejects_other_model_and_prints_evaluated_weights() {
     );
 }
 
-/// Weights that match another config by shape, but for a different model.
+/// Weights whose shapes match a config of a different model.
 #[test]
 fn eval_reports_keys_changed_since_training() {
     let place = Place::trained("--set train.steps=1 --set train.best_metric=mask");
@@ -70,7 +70,7 @@ fn untrained_weights_without_detections_are_reported() {
     for command in ["eval", predict] {
         place.prints(
             &format!("{command} --run runs/quickstart"),
-            &["warning: nothing was found, as the model", "not finite: `rpn."],
+            &["warning: nothing was found, because the model", "not finite: `rpn."],
         );
     }
 }
@@ -94,7 +94,7 @@ fn run_starts_from_model_or_backbone() {
     ] {
         place.prints(&from(key, more), &[told]);
     }
-    // The log lists every name, the terminal only the first.
+    // The log lists every name, the terminal only the first names.
     let start = from("backbone.weights", "");
     let said = good(place.command(&start).env("ONEGRAPH_LOG", "debug")).err;
     for name in ["rpn.head.conv.0.0.bias", "roi_heads.mask_predictor.mask_fcn_logits.bias"] {
@@ -102,8 +102,8 @@ fn run_starts_from_model_or_backbone() {
         assert!(line.is_some_and(|l| l.contains("initialised")), "{name}\n{said}");
     }
     let both = from("weights", &format!("--set model.backbone.weights={MODEL}"));
-    place.bad(&both, BAD_CONFIG, &["model.weights", "set one"]);
-    // The checkpoint has all weights: the file is not needed again.
+    place.bad(&both, BAD_CONFIG, &["model.weights", "set only one"]);
+    // The checkpoint contains all weights, so the file is no longer needed.
     std::fs::remove_file(place.join(MODEL)).expect("it is there");
     place.good("train --resume runs/next --set train.steps=2");
 }

@@ -30,7 +30,7 @@ impl Folder {
     }
 
     pub(crate) fn remove(&self, name: &str) {
-        // It only exists if it was created.
+        // The entry may not exist.
         let _ = fs::remove_dir_all(self.join(name));
     }
 }

@@ -41,7 +41,7 @@ const NUMBERS: [u64; 14] = [
     u64::MAX,
 ];
 
-/// The same in text, and values that only text can express.
+/// Edge cases as text, including values that only text can express.
 const WORDS: [&str; 20] = [
     "0",
     "-1",
@@ -65,7 +65,7 @@ const WORDS: [&str; 20] = [
     "2147483648",
 ];
 
-/// Longer inputs are truncated: most of the time would be spent reading them.
+/// Longer inputs are truncated, because reading them would take most of the time.
 const MAX_BYTES: usize = 1 << 17;
 
 /// One to four changes to `bytes`; `other` supplies fragments.
@@ -102,7 +102,7 @@ fn change(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
     }
 }
 
-/// A number of 1 to 8 bytes, in either order.
+/// Writes a number of 1 to 8 bytes in either byte order.
 fn binary_number(bytes: &mut [u8], at: usize, random: &mut Random) {
     let number = NUMBERS[random.below(NUMBERS.len())];
     let size = 1 << random.below(4);
@@ -113,7 +113,7 @@ fn binary_number(bytes: &mut [u8], at: usize, random: &mut Random) {
     }
 }
 
-/// Replaces the number in text after `at` by a word.
+/// Replaces the first number in the text after `at` by one of [`WORDS`].
 fn text_number(bytes: &mut Vec<u8>, at: usize, random: &mut Random) {
     let is_part = |byte: &u8| byte.is_ascii_digit() || b".-+eE".contains(byte);
     let Some(from) = bytes[at..].iter().position(u8::is_ascii_digit).map(|skip| at + skip) else {

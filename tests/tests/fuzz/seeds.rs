@@ -1,4 +1,4 @@
-//! Valid inputs, which are mutated.
+//! Valid inputs from which mutations start.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Cursor;
@@ -55,7 +55,7 @@ pub(crate) fn other_images() -> Vec<Vec<u8>> {
     [ImageFormat::Bmp, ImageFormat::Tiff, ImageFormat::WebP].into_iter().flat_map(encode).collect()
 }
 
-/// Updates the checksum of every chunk, so that its contents are reached.
+/// Updates the checksum of every chunk, so that the decoder reads its contents.
 pub(crate) fn fix_png(bytes: &mut [u8]) {
     let mut at = 8;
     while let Some(length) = bytes.get(at..at + 4) {
@@ -138,7 +138,7 @@ pub(crate) fn folder(format: &str) -> Vec<(&'static str, Vec<u8>)> {
     }
 }
 
-/// One image of 20x10 in LVIS's format, named by its URL.
+/// One image of 20x10 in LVIS format, which names images by URL.
 fn lvis() -> Vec<u8> {
     let file = json!({
         "images": [{"id": 7, "width": 20, "height": 10, "not_exhaustive_category_ids": [],
@@ -177,7 +177,7 @@ pub(crate) fn annotations() -> Vec<u8> {
     .into_bytes()
 }
 
-/// Boxes, and masks.
+/// Result files with boxes and with masks.
 pub(crate) fn detections() -> Vec<Vec<u8>> {
     let found = |more: serde_json::Value| {
         let mut object =
@@ -207,7 +207,8 @@ pub(crate) fn configs() -> Vec<Vec<u8>> {
     configs::preset_names().map(text).collect()
 }
 
-/// Two small tensors, one with a name that the model has; without and with classes.
+/// Weights files with two small tensors, one of which has a name in the model, without and with
+/// classes.
 pub(crate) fn weights() -> Vec<Vec<u8>> {
     let values = [0_u8; 48];
     let view = |shape: Vec<usize>| TensorView::new(Dtype::F32, shape, &values).expect("sound");
@@ -222,7 +223,7 @@ pub(crate) fn weights() -> Vec<Vec<u8>> {
         .into()
 }
 
-/// Files written by PyTorch and NumPy, from the engine's own tests.
+/// Files written by PyTorch and NumPy, taken from the tests of the engine.
 macro_rules! fixtures {
     ($($name:literal),*) => {
         vec![$(include_bytes!(concat!(
@@ -243,7 +244,7 @@ pub(crate) fn torch_files() -> Vec<Vec<u8>> {
     fixtures!["zip.pth", "legacy.pth", "checkpoint.pth", "stored.npz"]
 }
 
-/// Updates the checksums of an archive, as far as its headers still lead to its entries.
+/// Updates the checksums of those entries of an archive that its headers still locate.
 pub(crate) fn fix_zip(bytes: &mut [u8]) {
     let number = |bytes: &[u8], at: usize, len: usize| -> Option<usize> {
         let field = bytes.get(at..at + len)?;

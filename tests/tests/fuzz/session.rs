@@ -1,4 +1,4 @@
-//! Runs a target on one input after another, and prints the input that broke it.
+//! Runs a target on a sequence of inputs, and prints the input with which it failed.
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use super::mutate::{Random, mutate};
 
-/// Longer than any input takes, even on a busy machine.
+/// Time limit per input, longer than any input needs even on a busy machine.
 const MAX_RUN: Duration = Duration::from_secs(30);
-/// More memory than all targets together need.
+/// Memory limit, higher than all targets together need.
 const MAX_RESIDENT_BYTES: usize = 4 << 30;
-/// Inputs that are mutated further.
+/// Maximum number of inputs that are kept for further mutation.
 const MAX_POOL: usize = 512;
 
 /// The current input, for the watchdog.
@@ -23,8 +23,8 @@ struct Current {
 }
 
 /// Runs `target` on the seeds, on the files in `tests/fuzz/NAME`, and on mutations of both,
-/// repaired by `fix`. `run` returns the outcome in words: an input with a new outcome is mutated
-/// further.
+/// repaired by `fix`. `run` returns the outcome as text: an input with a new outcome is kept for
+/// further mutation.
 pub(crate) fn fuzz(
     target: &'static str,
     seeds: Vec<Vec<u8>>,
@@ -43,9 +43,9 @@ pub(crate) fn fuzz(
     let begun = Instant::now();
     while count < num_sound || begun.elapsed() < time {
         let from = match count {
-            // First each unchanged.
+            // First run each input unchanged.
             first if first < num_sound => first,
-            // Half of them from valid inputs: broken ones are rejected early.
+            // Mutate valid inputs half of the time, since broken ones are rejected early.
             odd if odd % 2 == 1 => random.below(num_sound),
             _ => random.below(pool.len()),
         };
@@ -80,7 +80,7 @@ pub(crate) fn fuzz(
     );
 }
 
-/// Inputs that once failed.
+/// Inputs that failed once.
 fn kept(target: &str) -> Vec<Vec<u8>> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fuzz").join(target);
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
@@ -89,7 +89,7 @@ fn kept(target: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| std::fs::read(path).expect("a kept input")).collect()
 }
 
-/// Ends the process when an input takes too long or too much memory; it is saved first.
+/// Saves the current input and ends the process if the input takes too long or too much memory.
 fn watch(target: &'static str, current: Arc<Mutex<Current>>) {
     std::thread::spawn(move || {
         loop {

@@ -1,10 +1,9 @@
-//! Modules of a crate do not import one another in a cycle.
+//! The modules of a crate must not import each other in a cycle.
 //!
-//! Two sibling modules may import each other in one direction only, including their contents. A
-//! module and its submodules may import each other: they are one unit. Tests may import anything.
-//! The engine's config combines the tables of keys that other modules declare next to the code that
-//! reads them: its own imports are ignored, and a table that is imported from it counts as the
-//! config's.
+//! Imports between two sibling modules, including their submodules, may go in one direction only. A
+//! module and its submodules are one unit and may import each other. Tests may import anything. The
+//! engine's config combines tables of keys, which modules declare next to the code that reads them:
+//! the config's imports are ignored, and a table imported from the config counts as part of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,11 +16,11 @@ type Module = Vec<String>;
 /// The module that combines other modules' declarations.
 const ASSEMBLY: &str = "config";
 
-/// The modules of one crate with what they import.
+/// The modules of one crate, and their imports.
 #[derive(Default)]
 struct Crate {
     code: BTreeMap<Module, String>,
-    /// Paths that a module re-exports under a name, as written; under `*` several.
+    /// Paths that a module re-exports, as written, by name; `*` may have several.
     handed_on: BTreeMap<(Module, String), Vec<Vec<String>>>,
 }
 
@@ -112,7 +111,7 @@ impl Crate {
     }
 
     fn circles(&self, root: &str) -> Vec<String> {
-        // For each module: which child imports which other.
+        // For each module, the imports between its children.
         let mut below: BTreeMap<Module, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
         let others = self.code.iter().filter(|(of, _)| of.first().is_none_or(|of| of != ASSEMBLY));
         for (module, code) in others {
@@ -156,7 +155,8 @@ fn reach(edges: &BTreeMap<String, BTreeSet<String>>, from: &str) -> BTreeSet<Str
     seen
 }
 
-/// The paths of all `use`, with braces expanded; the re-exported ones, or those within the crate.
+/// The paths of all `use` items, with braces expanded: only re-exports, or only paths within the
+/// crate.
 fn uses(code: &str, handed_on: bool) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     let flat: String = code.split_whitespace().collect::<Vec<_>>().join(" ");

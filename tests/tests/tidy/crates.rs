@@ -1,4 +1,4 @@
-//! Which crate may import which: the table of ARCHITECTURE.md, compared with the manifests.
+//! Allowed imports between crates: the table in ARCHITECTURE.md compared with the manifests.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,10 @@ use cargo_metadata::{DependencyKind, MetadataCommand};
 use super::files::{File, root};
 
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
-/// Crates that only tests may import, and developer tools: user programs do not contain them.
+/// Crates that only tests may import, and developer tools; user programs must not contain them.
 const FOR_TESTS: [&str; 4] = ["compile", "emulator", "emulator_nccl", "test_gpu"];
-/// Crates that are not user programs, regardless of their tables.
+/// Crates that are not user programs, which may import those of [`FOR_TESTS`] in any dependency
+/// table.
 const FOR_DEVELOPERS: [&str; 2] = ["tests", "test_gpu"];
 
 /// Crates without a package, packages without a row, imports that the table does not allow, and
@@ -50,7 +51,7 @@ pub(crate) fn faults(files: &[File]) -> Vec<String> {
     faults
 }
 
-/// The crates, each with those that it may import.
+/// The crates of the table, each with the crates that it may import.
 fn rows(text: &str) -> BTreeMap<&str, Vec<&str>> {
     let table = text.split("| crate | what it is | may import |\n").nth(1).unwrap_or("");
     let rows = table.lines().skip(1).take_while(|line| line.starts_with("| `"));

@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use super::files::File;
 use super::rust::code_only;
 
-/// The folder in which every `.cu` file has training kernels, with the header shown in
+/// The folder with the training kernels, whose `.cu` files need the header shown in
 /// CONTRIBUTING.md.
 const KERNELS: &str = "kernels/src/";
 const GLOSSARY: &str = "docs/glossary.md";
-/// First cells of the headings of its tables.
+/// First cells of the headings of the glossary's tables.
 const HEADS: [&str; 2] = ["letter", "noun"];
 /// Lines of a header, in this order.
 const LINES: [&str; 4] = ["// Launch: ", "// Cost: ", "// Numerics: ", "// Edges: "];
@@ -59,7 +59,8 @@ pub(crate) fn comment_faults(files: &[File]) -> Vec<String> {
                 })
             };
             for quoted in comment.split('`').skip(1).step_by(2) {
-                // A quoted comment, or the arguments of a call, are not names.
+                // Only text before `(` and `/` is a name: call arguments and quoted comments are
+                // ignored.
                 let name = quoted.split(['(', '/']).next().unwrap_or("");
                 let missing = words(name).filter(|word| word.len() > 1 && !own.contains(*word));
                 for word in missing {

@@ -1,4 +1,4 @@
-//! The documents are correct: paths, links and tests that they mention exist.
+//! Checks that paths, links and tests that the documents mention exist.
 
 use std::collections::BTreeSet;
 use std::path::Path;

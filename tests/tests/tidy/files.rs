@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 /// A text file of the checkout.
 #[derive(Debug, Clone)]
 pub(crate) struct File {
-    /// Relative to the checkout's root, with `/`.
+    /// Path relative to the root of the checkout, with `/`.
     pub(crate) path: String,
     pub(crate) text: String,
 }

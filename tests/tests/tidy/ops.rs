@@ -1,10 +1,9 @@
-//! One op, one folder: each has cases in the table of ops, and a kernel or a reason for having
-//! none.
+//! Each op has its folder, cases in the table of ops, and a kernel or a reason for having none.
 
 use super::files::File;
 
 const OPS: &str = "kernels/src/ops/";
-/// Ops whose CUDA kernels belong to another op, or are not ours.
+/// Ops without CUDA kernels in their folder: they use kernels of a different op or of NVIDIA.
 const WITHOUT_KERNELS: [(&str, &str); 3] = [
     ("all_reduce", "a task of the device's own: NVIDIA's library sums"),
     ("linear", "a convolution of images of one pixel"),

@@ -1,4 +1,4 @@
-//! The compiled kernels match the sources: the check needs no compiler and no GPU.
+//! Checks that the compiled kernels match the sources; needs no compiler and no GPU.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,8 @@ use super::files::File;
 
 const MEND: &str = "run `cargo run --release -p compile -- --fetch`";
 
-/// Sources that differ from those compiled, and PTX that differs from the result.
+/// Sources that have changed since they were compiled, and PTX files that differ from the compiled
+/// ones.
 pub(crate) fn faults(files: &[File]) -> Vec<String> {
     let texts: BTreeMap<&str, &str> =
         files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();

@@ -30,7 +30,7 @@ fn skipped_end(chars: &[char], at: usize) -> usize {
         ['"', ..] => at + quoted_length(rest, '"'),
         ['r', '"' | '#', ..] if !in_word => at + raw_string_length(rest),
         ['b', 'r', '"' | '#', ..] if !in_word => at + 1 + raw_string_length(&rest[1..]),
-        // A character literal, not a lifetime: lifetimes have no second quote directly after.
+        // A character literal: a lifetime is not followed by a second quote.
         ['\'', '\\', ..] => at + quoted_length(rest, '\''),
         ['\'', _, '\'', ..] => at + 3,
         _ => at,

@@ -46,7 +46,8 @@ const LISTED: [(&str, &str); 10] = [
     ),
 ];
 
-/// `unsafe`, or permission for it, outside of the list, and entries that no longer contain any.
+/// Files outside of the list that contain or allow `unsafe`, and list entries that no longer
+/// contain it.
 pub(crate) fn faults(files: &[File]) -> Vec<String> {
     let is_unsafe = |file: &&File| {
         let code = code_only(&file.text);

@@ -1,9 +1,9 @@
-//! Declarations are used: dependencies by their package, config fields by a reader.
+//! Checks that dependencies are used by their package, and that config fields are read.
 
 use super::files::File;
 use super::rust::{code_only, is_word};
 
-/// Crates that read the config for a user.
+/// Crates whose reads of the config count.
 const READERS: [&str; 3] = ["engine/src/", "bench/src/", "kernels/src/"];
 
 /// Dependencies of a Cargo.toml that no source in its folder refers to.
@@ -26,7 +26,7 @@ pub(crate) fn dependency_faults(files: &[File]) -> Vec<String> {
     faults
 }
 
-/// Keys of the tables of dependencies.
+/// Keys of the dependency tables.
 fn dependencies(manifest: &str) -> impl Iterator<Item = &str> {
     let tables = manifest.split("\n[").filter_map(|table| table.split_once("dependencies]\n"));
     let keys = tables.flat_map(|(_, table)| table.lines().filter_map(|line| line.split_once('=')));
@@ -37,7 +37,7 @@ fn dependencies(manifest: &str) -> impl Iterator<Item = &str> {
 pub(crate) fn config_faults(files: &[File]) -> Vec<String> {
     let reads = |file: &&File| READERS.iter().any(|reader| file.path.starts_with(reader));
     let code: String = files.iter().filter(reads).map(|file| code_only(&file.text)).collect();
-    // As a value and not as a call.
+    // The field is read as a value, not called.
     let is_read = |field: &str| {
         let ends = |(at, found): (usize, &str)| {
             !code[at + found.len()..].starts_with(|c| is_word(c) || c == '(')

@@ -64,7 +64,7 @@ pub(crate) fn graph_faults(file: &File) -> Vec<String> {
     if file.path.starts_with("graph/") { found.map(fault).collect() } else { vec![] }
 }
 
-/// Constants for limits whose prefix differs from all others.
+/// Constants for limits with a disallowed prefix.
 pub(crate) fn limit_faults(file: &File) -> Vec<String> {
     let code = code_only(&file.text);
     let mut faults = Vec::new();
@@ -118,7 +118,8 @@ pub(crate) fn prose_faults(file: &File) -> Vec<String> {
     faults
 }
 
-/// Lines with an absolute path into a machine-specific folder, which means nothing on another.
+/// Lines with an absolute path into a machine-specific folder, which is meaningless on other
+/// machines.
 pub(crate) fn machine_faults(file: &File) -> Vec<String> {
     let holds = |line: &str, folder: &str| {
         line.match_indices(&format!("/{folder}/")).any(|(at, _)| {

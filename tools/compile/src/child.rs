@@ -1,9 +1,9 @@
-//! NVRTC in a separate process. The compiler breaks ties by the addresses of its data: equal
-//! sources give equal PTX only with equal addresses. So each source has a new process, without
-//! address randomization (`setarch -R`), and compiles in a thread, whose heap begins at a 64 MiB
-//! boundary wherever the program's own ends. It accesses the checkout and the toolkit through links
-//! in a folder with a path of fixed length (`Links`), as path lengths shift later data. The length
-//! of a source shifts it too: a longer comment can reorder the branches of a kernel.
+//! NVRTC in a separate process. The compiler breaks ties by memory addresses, so equal sources give
+//! equal PTX only with equal addresses. So each source is compiled in a new process without address
+//! randomization (`setarch -R`), in a thread, whose heap begins at a 64 MiB boundary regardless of
+//! the end of the main heap. The process accesses the checkout and the toolkit through links in a
+//! folder with a path of fixed length (`Links`), because path lengths shift addresses. The length
+//! of a source also shifts them: a longer comment can reorder the branches of a kernel.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -17,8 +17,8 @@ use crate::nvrtc::{Compiled, Nvrtc};
 /// The first argument of a child process.
 pub const ARGUMENT: &str = "nvrtc-child";
 
-/// The folder in which children run, with a link to the checkout and one to the toolkit; removed on
-/// drop.
+/// The folder in which child processes run, with links to the checkout and to the toolkit; removed
+/// on drop.
 #[derive(Debug)]
 pub(crate) struct Links(PathBuf);
 
@@ -31,7 +31,7 @@ impl Links {
     /// Creates the folder.
     ///
     /// # Errors
-    /// A folder or link that cannot be created.
+    /// A folder or link cannot be created.
     pub(crate) fn new(root: &Path, toolkit: &Path) -> Result<Self, Fault> {
         let folder =
             std::env::temp_dir().join(format!("onegraph-nvrtc-{:010}", std::process::id()));
@@ -56,18 +56,18 @@ impl Drop for Links {
 /// The request that the parent writes to the child's standard input.
 #[derive(Debug, Serialize, Deserialize)]
 struct Order {
-    /// Folder of the library.
+    /// Folder of the NVRTC library.
     folder: String,
     name: String,
     source: String,
     options: Vec<String>,
 }
 
-/// Compiles one source in the folder of `links`, to which paths are relative; other arguments as
-/// [`Nvrtc::compile`].
+/// Compiles one source in the folder of `links`, to which paths are relative; for the remaining
+/// arguments see [`Nvrtc::compile`].
 ///
 /// # Errors
-/// The compiler's report, or the reason why the process cannot be started.
+/// The compiler's report; the process cannot be started.
 pub(crate) fn compile(
     links: &Links,
     folder: &Path,
@@ -103,10 +103,11 @@ pub(crate) fn compile(
     answer.map_err(Fault)
 }
 
-/// The child: reads a request from its input, writes the result to its output.
+/// Main function of a child process: reads a request from standard input, and writes the result to
+/// standard output.
 ///
 /// # Errors
-/// Input that is not a request, or output that is closed.
+/// The input is not a valid request, or the output is closed.
 pub fn run() -> Result<(), Fault> {
     let fault = |e: &dyn std::fmt::Display| Fault(format!("{ARGUMENT}: {e}"));
     let mut text = Vec::new();

@@ -1,4 +1,4 @@
-//! The files in a folder of compiled kernels: read, write, compare.
+//! Reads, writes and compares the files in a folder of compiled kernels.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ pub type Files = BTreeMap<String, Vec<u8>>;
 /// The current contents of the folder; empty if it does not exist.
 ///
 /// # Errors
-/// Files that cannot be read.
+/// A file cannot be read.
 pub fn present(folder: &Path) -> Result<Files, Fault> {
     let mut files = Files::new();
     if folder.exists() {
@@ -35,11 +35,11 @@ fn collect(folder: &Path, prefix: &str, files: &mut Files) -> Result<(), Fault> 
     Ok(())
 }
 
-/// Writes these files and removes all others; unchanged files are not touched, so that nothing is
-/// rebuilt for them.
+/// Writes `files` and removes all other files in the folder; unchanged files are not touched, so
+/// that they cause no rebuild.
 ///
 /// # Errors
-/// Files that cannot be written.
+/// A file cannot be written or removed.
 pub fn write(folder: &Path, files: &Files) -> Result<(), Fault> {
     let fault = |e| Fault(format!("{}: {e}", folder.display()));
     fs::create_dir_all(folder).map_err(fault)?;
@@ -70,7 +70,7 @@ pub fn differences(folder: &str, compiled: &Files, present: &Files) -> Vec<Strin
                     _ => String::new(),
                 };
                 sentences.push(format!(
-                    "{folder}/{name} differs from what its source compiles to{place}"
+                    "{folder}/{name} differs from the compiled result of its source{place}"
                 ));
             }
             Some(_) => {}
@@ -81,7 +81,7 @@ pub fn differences(folder: &str, compiled: &Files, present: &Files) -> Vec<Strin
     sentences
 }
 
-/// Number (from 1) and start of the first line that differs.
+/// The first line that differs: its number (from 1), and its beginning in both texts.
 fn first_difference(old: &str, new: &str) -> (usize, String, String) {
     let begin = |line: Option<&str>| line.unwrap_or("").trim().chars().take(60).collect();
     let (mut old, mut new) = (old.lines(), new.lines());
@@ -109,8 +109,8 @@ mod tests {
         assert_eq!(
             differences("ptx", &compiled, &present),
             [
-                "ptx/a.ptx differs from what its source compiles to: line 2 is `3` and should be \
-                 `2`",
+                "ptx/a.ptx differs from the compiled result of its source: line 2 is `3` and \
+                 should be `2`",
                 "ptx/b.ptx is missing",
                 "ptx/d.ptx has no source",
             ]

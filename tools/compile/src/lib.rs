@@ -1,10 +1,11 @@
-//! Compiles the CUDA sources into the archives that are checked in, and records what they contain.
+//! Compiles the CUDA sources into the checked-in archives and their manifest.
 //!
 //! A source is compiled for each architecture that it lists, by default for `compute_80`.
 //!
-//! Only developers need it: users run the checked-in kernels. The compiler is pinned, so the same
-//! sources give identical files on every machine, which [`write()`] writes and [`check()`]
-//! compares. [`sass::report`] lists stalls and waits in the main loops of the machine code.
+//! Only developers need this crate: users run the checked-in kernels. The compiler is pinned, so
+//! the same sources give identical files on every machine; [`write()`] writes these files,
+//! [`check()`] compares them. [`sass::report`] lists stalls and waits in the main loops of the
+//! machine code.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -25,7 +26,7 @@ use std::path::{Path, PathBuf};
 pub use ptxas::SPILLS_ALLOWED;
 use toolkit::Toolkit;
 
-/// Why there is no result: a one-line message, or the compiler's own report.
+/// An error: a one-line message, or the compiler's report.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Fault(pub String);
@@ -35,24 +36,25 @@ pub const SOURCES: &str = "kernels/src";
 /// Folder of the compiled files.
 pub const FOLDER: &str = "ptx";
 
-/// The root of the checkout that this tool was built from.
+/// The root of the checkout from which this tool was built.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Compiles everything, and compares it with the checked-in files: one line per difference.
+/// Compiles all sources, and compares the result with the checked-in files; returns one line per
+/// difference.
 ///
 /// # Errors
-/// Sources that do not compile, kernels that spill.
+/// A source does not compile, or a kernel spills.
 pub fn check(root: &Path, toolkit: &Toolkit) -> Result<Vec<String>, Fault> {
     let compiled = output::compile(root, toolkit)?;
     Ok(files::differences(FOLDER, &compiled, &files::present(&root.join(FOLDER))?))
 }
 
-/// Compiles everything, and writes it.
+/// Compiles all sources, and writes the files.
 ///
 /// # Errors
-/// As [`check()`], and files that cannot be written.
+/// As for [`check()`]; a file cannot be written.
 pub fn write(root: &Path, toolkit: &Toolkit) -> Result<(), Fault> {
     files::write(&root.join(FOLDER), &output::compile(root, toolkit)?)
 }

@@ -1,4 +1,4 @@
-//! `compile-kernels`: compiles the CUDA sources into `ptx/`, or checks that folder.
+//! `compile-kernels`: compiles the CUDA sources into `ptx/`, or checks the files in `ptx/`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ struct Arguments {
     /// Compare with the checked-in files instead of writing; exit code 1 if they differ.
     #[arg(long)]
     check: bool,
-    /// Print the stalls of the main loops: registers, stall cycles, waits for MMAs.
+    /// Print a report on the main loops: registers, stall cycles, waits for MMAs.
     #[arg(long, conflicts_with = "check")]
     sass: bool,
     /// Folder of the unpacked toolkit wheels (it contains `nvidia/cuda_nvrtc` and others).
@@ -36,10 +36,10 @@ enum Task {
     Print {
         /// The kernel's name, or a path that ends in .zst.
         name: String,
-        /// Only for this GPU: sm_80 or sm_90a.
+        /// Print only the PTX for this GPU: sm_80 or sm_90a.
         #[arg(long = "for", value_name = "GPU")]
         gpu: Option<String>,
-        /// As it was in this commit.
+        /// Print the PTX of this commit.
         #[arg(long)]
         commit: Option<String>,
     },

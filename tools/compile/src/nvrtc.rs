@@ -1,4 +1,4 @@
-//! NVRTC, NVIDIA's compiler as a library, reached through C functions.
+//! NVRTC, NVIDIA's compiler as a library with C functions.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -14,7 +14,8 @@ type Program = *mut c_void;
 type Size = unsafe extern "C" fn(Program, *mut usize) -> c_int;
 type Text = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
 
-/// The loaded compiler. Its functions may be called from several threads, each on its own programs.
+/// The loaded compiler. Several threads may call its functions concurrently, each for separate
+/// programs.
 pub struct Nvrtc {
     create: unsafe extern "C" fn(
         *mut Program,
@@ -31,7 +32,7 @@ pub struct Nvrtc {
     ptx: Text,
     destroy: unsafe extern "C" fn(*mut Program) -> c_int,
     error: unsafe extern "C" fn(c_int) -> *const c_char,
-    /// Keeps the functions alive, along with the libraries that the compiler loads itself.
+    /// Keeps the libraries loaded that contain the functions and the compiler's builtins.
     _libraries: [Library; 2],
 }
 
@@ -40,7 +41,7 @@ pub struct Nvrtc {
 pub struct Compiled {
     /// The PTX.
     pub ptx: String,
-    /// Warnings, or empty.
+    /// Warnings of the compiler; empty if there are none.
     pub log: String,
 }
 
@@ -48,16 +49,16 @@ impl Nvrtc {
     /// Loads the library from a folder.
     ///
     /// # Errors
-    /// A library that is missing or lacks a function.
+    /// A library is missing or lacks a function.
     pub fn open(folder: &Path) -> Result<Self, Fault> {
         Self::load(folder).map_err(|e| Fault(format!("{}: NVRTC: {e}", folder.display())))
     }
 
     fn load(folder: &Path) -> Result<Self, libloading::Error> {
-        // SAFETY: both are the libraries of NVIDIA's pinned wheel, whose initialisers have no
-        // requirements. NVRTC looks up its builtins by bare name, which finds libraries that are
-        // already loaded, so they are loaded first. Each symbol has its type from nvrtc.h of 12.2,
-        // and the libraries live as long as the functions taken from them.
+        // SAFETY: both libraries are from NVIDIA's pinned wheel, and their initialisers have no
+        // requirements. The builtins are loaded first, since NVRTC opens them by bare name, which
+        // finds a library that is already loaded. Each symbol has its type from nvrtc.h of 12.2,
+        // and the libraries stay loaded as long as the functions taken from them are used.
         unsafe {
             let builtins = Library::new(folder.join("libnvrtc-builtins.so.12.2"))?;
             let nvrtc = Library::new(folder.join("libnvrtc.so.12"))?;
@@ -110,7 +111,7 @@ impl Nvrtc {
         let status = unsafe { size(program, &mut bytes) };
         self.succeeded("size", status)?;
         let mut buffer = vec![0u8; bytes.max(1)];
-        // SAFETY: as above, and the buffer has the size requested by the compiler.
+        // SAFETY: `program` is alive, and the buffer has the size requested by the compiler.
         let status = unsafe { text(program, buffer.as_mut_ptr().cast()) };
         self.succeeded("text", status)?;
         let end = buffer.iter().position(|byte| *byte == 0).unwrap_or(buffer.len());
@@ -128,5 +129,5 @@ impl Nvrtc {
 }
 
 fn c_string(text: &str) -> Result<CString, Fault> {
-    CString::new(text).map_err(|e| Fault(format!("a text for the compiler holds a zero: {e}")))
+    CString::new(text).map_err(|e| Fault(format!("a source or option contains a NUL byte: {e}")))
 }

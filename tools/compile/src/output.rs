@@ -20,17 +20,18 @@ use crate::sources::{HEADERS, architectures, find, reals, sha256, source_sha256,
 use crate::toolkit::{Toolkit, VERSION};
 use crate::{Fault, SOURCES, child, read};
 
-/// `--fmad=false`: a multiply and an add are rounded separately, as on the CPU, so that box
+/// `--fmad=false` makes multiplications and additions round separately, as on the CPU, so that box
 /// arithmetic is bit-identical. The architecture is added per source.
 const FLAGS: [&str; 2] = ["--std=c++17", "--fmad=false"];
 
-/// NVRTC and the assembler take about equally long, and wait for each other's files.
+/// Two threads, since NVRTC and the assembler take about equally long and wait for each other's
+/// files.
 const THREADS: usize = 2;
 
 /// Folder below the checkout's root in which files are assembled.
 pub(crate) const SCRATCH: &str = "target/compile-kernels/ptx";
 
-/// The best compression that takes seconds, not minutes.
+/// The highest compression level that takes seconds, not minutes.
 const ZSTD_LEVEL: i32 = 19;
 
 /// The compiled result of one source for one architecture and one element type.
@@ -44,7 +45,7 @@ struct One {
 /// Compiles all sources: the manifest, and the archives of PTX and machine code.
 ///
 /// # Errors
-/// All sources that do not compile, and kernels that spill.
+/// Lists all sources that do not compile and all kernels that spill.
 pub fn compile(root: &Path, toolkit: &Toolkit) -> Result<Files, Fault> {
     let scratch = root.join(SCRATCH);
     fs::create_dir_all(&scratch).map_err(|e| Fault(format!("{}: {e}", scratch.display())))?;
@@ -93,7 +94,7 @@ pub fn compile(root: &Path, toolkit: &Toolkit) -> Result<Files, Fault> {
     gathered(compiled)
 }
 
-/// The files of all sources.
+/// The output files of all compiled sources.
 fn gathered(compiled: Vec<One>) -> Result<Files, Fault> {
     let mut files = Files::new();
     let mut manifest = Manifest {
@@ -132,7 +133,7 @@ struct Compiler<'a> {
 }
 
 impl Compiler<'_> {
-    /// A path as seen by the children.
+    /// A path as seen by the child processes.
     fn linked(&self, path: &Path) -> PathBuf {
         let under = |from: &Path, name: &str| {
             path.strip_prefix(from).ok().map(|rest| Path::new(name).join(rest))
@@ -141,7 +142,7 @@ impl Compiler<'_> {
         toolkit.or_else(|| under(self.root, Links::ROOT)).unwrap_or_else(|| path.to_path_buf())
     }
 
-    /// One source: its manifest entry, its PTX and its machine code.
+    /// Compiles one source: returns its manifest entry, PTX and machine code.
     fn source(
         &self,
         path: &str,
@@ -158,7 +159,7 @@ impl Compiler<'_> {
         let folders = folders.map(|folder| self.linked(&folder));
         options.extend(folders.map(|folder| format!("--include-path={}", folder.display())));
         let nvrtc = self.linked(&self.toolkit.nvrtc());
-        // Only the file name: it becomes part of symbols.
+        // Pass only the file name, since the compiler includes it in symbols.
         let compiled = child::compile(&self.links, &nvrtc, &format!("{name}.cu"), &text, &options)?;
         if !compiled.log.is_empty() {
             eprintln!("{path}: {}", compiled.log);
@@ -173,7 +174,7 @@ impl Compiler<'_> {
         }
         let read = |path: &str| fs::read_to_string(self.root.join(path)).ok();
         let sha256_of_source = source_sha256(path, &read)
-            .ok_or_else(|| Fault(format!("{path}: vanished while it was compiled")))?;
+            .ok_or_else(|| Fault(format!("{path}: was removed while it was compiled")))?;
         let file = format!("{architecture}/{}.ptx", file_name(name, real));
         let source = Source {
             path: path.to_string(),
@@ -193,7 +194,7 @@ impl Compiler<'_> {
         Ok(One { source, ptx, codes })
     }
 
-    /// The kernels of a PTX file, with their resources on each GPU that runs it.
+    /// The kernels of a PTX file, with their resources on each GPU that runs the file.
     fn kernels(
         &self,
         path: &str,
@@ -233,7 +234,7 @@ pub(crate) fn cubin(scratch: &Path, ptx: &str, gpu: Sm) -> PathBuf {
     scratch.join(ptx).with_extension(format!("{}.cubin", gpu.name()))
 }
 
-/// The macros that define `real` for a source: platform.cuh.
+/// The compiler options with the macros by which platform.cuh defines `real`.
 fn macros(real: Precision) -> &'static [&'static str] {
     match real {
         Precision::Fp16 => &[],
@@ -250,14 +251,14 @@ fn file_name(source: &str, real: Precision) -> String {
     }
 }
 
-/// Checks for a local path in the PTX, which would differ on other machines.
+/// Reports a local path in the PTX, which would differ on other machines.
 fn foreign_path(path: &str, ptx: &str, options: &[String]) -> Option<Fault> {
     let folders = options.iter().filter_map(|option| option.strip_prefix("--include-path="));
     let found = folders.into_iter().find(|folder| ptx.contains(folder))?;
     Some(Fault(format!("{path}: its PTX names {found}; use no __FILE__ or assert in kernels")))
 }
 
-/// Checks for a kernel that two sources define, or one for two element types.
+/// Reports a kernel that two sources define, or that one source defines for two element types.
 fn duplicate(manifest: &Manifest) -> Option<Fault> {
     let mut first: BTreeMap<&str, (&str, Precision)> = BTreeMap::new();
     for source in &manifest.sources {
@@ -274,10 +275,10 @@ fn duplicate(manifest: &Manifest) -> Option<Fault> {
     None
 }
 
-/// The manifest as JSON with one line per kernel, so that a change of one shows as one.
+/// The manifest as JSON with one line per kernel, so that a diff shows which kernels changed.
 ///
 /// # Errors
-/// JSON serialization errors: none is known.
+/// JSON serialization fails; no case is known.
 pub fn manifest_text(manifest: &Manifest) -> Result<String, Fault> {
     let mut text = format!(
         "{{\n  \"compiler\": {},\n  \"flags\": {},\n  \"sources\": [",

@@ -1,4 +1,4 @@
-//! Prints the PTX of a kernel, or of an archive: the current one, or that of a commit.
+//! Prints the PTX of a kernel, current or as of a commit, or of an archive.
 
 use std::fs;
 use std::path::Path;
@@ -8,11 +8,11 @@ use device::manifest::{Manifest, Source, files};
 
 use crate::{FOLDER, Fault};
 
-/// The PTX of the kernel with this name, for the architecture that contains `architecture` in its
-/// name if given, else for each that it was compiled for; with `commit` as it was there.
+/// The PTX of the kernel `name`, for the architecture whose name contains `architecture`, or by
+/// default for all architectures for which it was compiled; as of `commit` if given.
 ///
 /// # Errors
-/// A kernel that is not in the manifest, or an unknown commit.
+/// The kernel is not in the manifest; the commit is unknown.
 pub fn kernel(
     root: &Path,
     name: &str,
@@ -51,7 +51,7 @@ pub fn kernel(
 /// All PTX in an archive file.
 ///
 /// # Errors
-/// A file that is not an archive.
+/// The file is not an archive.
 pub fn archive(path: &Path) -> Result<String, Fault> {
     let bytes = fs::read(path).map_err(|e| Fault(format!("{}: {e}", path.display())))?;
     let files = files(&bytes).into_iter().filter(|file| file.name.ends_with(".ptx"));
@@ -67,7 +67,7 @@ fn of_archive(packed: &[u8], name: &str) -> Result<Vec<u8>, Fault> {
     found.map(|file| file.bytes).ok_or_else(|| Fault(format!("no archive holds {name}")))
 }
 
-/// A file of the checkout, or of a commit.
+/// Contents of a file in the checkout, or in a commit.
 fn at(root: &Path, path: &str, commit: Option<&str>) -> Result<Vec<u8>, Fault> {
     let Some(commit) = commit else {
         return fs::read(root.join(path)).map_err(|e| Fault(format!("{path}: {e}")));

@@ -17,7 +17,7 @@ pub struct Entry {
 /// The kernels of a PTX text, by name.
 ///
 /// # Errors
-/// A kernel with parameters that cannot be parsed.
+/// The parameters of a kernel cannot be parsed.
 pub fn entries(ptx: &str) -> Result<Vec<Entry>, Fault> {
     let mut entries = Vec::new();
     for piece in ptx.split(".visible .entry ").skip(1) {
@@ -26,7 +26,7 @@ pub fn entries(ptx: &str) -> Result<Vec<Entry>, Fault> {
         let (list, _) = rest.split_once(')').ok_or_else(fault)?;
         let parameters = list.split(',').map(str::trim).filter(|p| !p.is_empty());
         let sizes = parameters.map(|p| {
-            bytes(p).ok_or_else(|| Fault(format!("{name}: the parameter `{p}` is not understood")))
+            bytes(p).ok_or_else(|| Fault(format!("{name}: the parameter `{p}` cannot be parsed")))
         });
         let parameter_bytes = sizes.collect::<Result<_, _>>()?;
         entries.push(Entry { name: name.trim().to_string(), parameter_bytes });
@@ -35,8 +35,8 @@ pub fn entries(ptx: &str) -> Result<Vec<Entry>, Fault> {
     Ok(entries)
 }
 
-/// A PTX text whose kernels are renamed after the type of `real`: [`kernel_name`]. Names that the
-/// compiler derived from theirs, such as those of shared variables, are unchanged.
+/// The PTX with kernels renamed according to the type of `real` ([`kernel_name`]). Names that the
+/// compiler derived from kernel names, such as those of shared variables, are unchanged.
 ///
 /// # Errors
 /// As for [`entries`].
@@ -70,7 +70,7 @@ pub fn compiler_version(ptx: &str) -> Option<&str> {
     line.rsplit_once(", V").map(|(_, version)| version.trim())
 }
 
-/// Size of `.param .u64 name` or `.param .align 8 .b8 name[24]`.
+/// Size in bytes of a parameter such as `.param .u64 name` or `.param .align 8 .b8 name[24]`.
 fn bytes(parameter: &str) -> Option<usize> {
     let words: Vec<&str> = parameter.split_whitespace().collect();
     let name = words.last()?;

@@ -9,8 +9,8 @@ use device::manifest::Resources;
 
 use crate::Fault;
 
-/// Kernels that may spill registers, each with the reason. A spill costs memory traffic in the
-/// innermost loop, so it must be deliberate.
+/// Kernels that may spill registers, each with the reason. Spills cost memory traffic in the
+/// innermost loop, so they must be deliberate.
 pub const SPILLS_ALLOWED: &[(&str, &str)] = &[
     ("conv2d_f16_wide", "24 bytes after the loop, for a third block a multiprocessor"),
     ("conv2d_nearest_f16_wide", "32 bytes after the loop, for a third block a multiprocessor"),
@@ -26,7 +26,7 @@ pub(crate) enum Sm {
 }
 
 impl Sm {
-    /// The assembler's name for it.
+    /// The assembler's name of the GPU.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Sm80 => "sm_80",
@@ -61,7 +61,7 @@ pub(crate) fn resources(
     Ok(parse(&report))
 }
 
-/// A one-line message if the kernel spills without permission.
+/// A one-line message if the kernel spills but is not in [`SPILLS_ALLOWED`].
 pub fn spill_fault(
     kernel: &str,
     target: &str,
@@ -79,10 +79,10 @@ pub fn spill_fault(
     })
 }
 
-/// The resources of each kernel, from the text that the assembler prints with `-v`.
+/// The resources of each kernel, parsed from the text that the assembler prints with `-v`.
 ///
-/// Functions that are not inlined follow their kernel in the report; their spills and stack count
-/// for the kernel.
+/// Functions that are not inlined follow their kernel in the report; their spills and stack are
+/// added to those of the kernel.
 pub fn parse(report: &str) -> BTreeMap<String, Resources> {
     let mut kernels: BTreeMap<String, Resources> = BTreeMap::new();
     let mut current: Option<&mut Resources> = None;

@@ -1,8 +1,9 @@
-//! A report on the main loops in machine code: where a warp waits for its MMAs.
+//! A report on the main loops in machine code: how long a warp stalls and waits for its MMAs.
 //!
 //! The assembler encodes in each instruction how many cycles the warp stalls after it, the
-//! scoreboards that it sets, and the scoreboards that it waits for. A loop that reuses the
-//! registers of fragments too early shows in both figures, but not in instruction counts.
+//! scoreboards that it sets, and the scoreboards that it waits for. If a loop reuses the registers
+//! of fragments too early, stall cycles and scoreboard waits increase, but the number of
+//! instructions does not.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,9 +17,9 @@ use crate::output::{self, SCRATCH, cubin};
 use crate::ptxas::Sm;
 use crate::toolkit::Toolkit;
 
-/// MMAs of a k-block of 32 values, by a kernel's name. Four warps compute a tile of 128x128 or
-/// 64x64 by `HMMA` of 16x8x16; a warpgroup computes 128 rows, or 64 of a low tile, by `HGMMA` of 64
-/// rows, all columns, and 16 values.
+/// Number of MMAs of a k-block of 32 values, determined by the kernel's name. Four warps compute a
+/// tile of 128x128 or 64x64 by `HMMA` of 16x8x16; a warpgroup computes 128 rows, or 64 of a low
+/// tile, by `HGMMA` of 64 rows, all columns, and 16 values.
 fn mmas(kernel: &str) -> usize {
     match kernel.rsplit('_').next() {
         Some("large") => 64,
@@ -40,21 +41,22 @@ struct Code<'a> {
     labels: BTreeMap<&'a str, usize>,
 }
 
-/// One warp's work on a k-block: the innermost loop with MMAs, from its label to its branch back.
+/// Figures of one k-block for one warp: the innermost loop with MMAs, from its label to its
+/// backward branch.
 #[derive(Debug, PartialEq)]
 struct MainLoop {
     instructions: f64,
     /// Sum of the instructions' stall cycles.
     stall_cycles: f64,
-    /// Instructions that wait for a scoreboard set by an MMA.
+    /// Number of instructions that wait for a scoreboard set by an MMA.
     product_waits: f64,
 }
 
-/// The report for the current sources: a row for each fp16 GEMM kernel, and each GPU. It has no
-/// pass or fail.
+/// The report for the current sources: one row per fp16 GEMM kernel and GPU. The figures are not
+/// checked.
 ///
 /// # Errors
-/// Sources that do not compile, a disassembler that fails.
+/// A source does not compile, or the disassembler fails.
 pub fn report(root: &Path, toolkit: &Toolkit) -> Result<String, Fault> {
     let files = output::compile(root, toolkit)?;
     let manifest = String::from_utf8_lossy(&files[Manifest::FILE]);
@@ -86,7 +88,8 @@ pub fn report(root: &Path, toolkit: &Toolkit) -> Result<String, Fault> {
 }
 
 fn disassembled(nvdisasm: &Path, cubin: &Path) -> Result<String, Fault> {
-    // Without the analysis of indirect branch targets, which does not support cubins of 12.2.
+    // `--no-dataflow` disables the analysis of indirect branch targets, which does not support
+    // cubins of 12.2.
     let options = ["--print-code", "--no-dataflow", "--print-instruction-encoding"];
     let output = Command::new(nvdisasm).args(options).arg(cubin).output();
     let fault = |reason: &dyn std::fmt::Display| Fault(format!("{}: {reason}", nvdisasm.display()));
@@ -136,13 +139,13 @@ fn main_loop(code: &Code) -> Option<MainLoop> {
         let is_inside = |(b, e): &(usize, usize)| begin <= b && e <= end && (b, e) != (begin, end);
         !loops.iter().any(is_inside)
     });
-    // An unrolled loop rather than its remainder.
+    // Prefer an unrolled loop to its remainder loop.
     let bodies = innermost.map(|(begin, end)| &code.instructions[*begin..=*end]);
     let body = bodies.max_by_key(|body| (body.iter().filter(is_product).count(), body.len()))?;
 
     let field = |control: u64, at: u32, bits: u32| control >> at & ((1 << bits) - 1);
-    // Bits 41-44: stall. 46-48 and 49-51: the scoreboards set for results and for operands, 7 for
-    // none. 52-57: the scoreboards waited for.
+    // Bits 41-44: stall cycles. 46-48 and 49-51: the scoreboards set for results and for operands,
+    // 7 for none. 52-57: mask of the scoreboards for which the instruction waits.
     let set =
         body.iter().filter(is_product).flat_map(|(_, c)| [field(*c, 46, 3), field(*c, 49, 3)]);
     let set = set.filter(|board| *board < 6).fold(0, |all, board| all | 1 << board);
@@ -160,7 +163,7 @@ fn main_loop(code: &Code) -> Option<MainLoop> {
 mod tests {
     use super::*;
 
-    /// A listing as printed by `nvdisasm`: a label, or an instruction with its control bits.
+    /// A listing in the format of `nvdisasm`, from labels and instructions with their control bits.
     fn listing(lines: &[(&str, u64)]) -> String {
         let line = |(text, control): &(&str, u64)| match text.starts_with('.') {
             true => format!("{text}\n"),
@@ -176,7 +179,8 @@ mod tests {
         stall << 41 | sets << 46 | 7 << 49 | waits << 52 | 0x804
     }
 
-    /// Two MMAs set scoreboard 5; one instruction waits for it, one for another.
+    /// Two MMAs set scoreboard 5; one instruction waits for scoreboard 5, one for a different
+    /// scoreboard.
     #[test]
     fn stalls_are_counted_in_innermost_mma_loop() {
         let product = ("HMMA.16816.F32 R4, R36.reuse, R40, R4", control(8, 5, 0));
@@ -201,7 +205,7 @@ mod tests {
         };
         assert_eq!(found, Some(wanted));
 
-        // Twice as many MMAs are two k-blocks.
+        // With twice as many MMAs, the loop body has two k-blocks.
         let at = lines.iter().position(|line| *line == product).unwrap();
         (0..16).for_each(|_| lines.insert(at, product));
         let text = listing(&lines);

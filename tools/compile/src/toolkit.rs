@@ -8,10 +8,10 @@ use std::process::Command;
 
 use crate::Fault;
 
-/// The toolkit's version. The oldest supported driver (535, CUDA 12.2) can load its PTX.
+/// Version of the toolkit. The oldest supported driver (535, CUDA 12.2) can load its PTX.
 pub const VERSION: &str = "12.2.140";
 
-/// The disassembler's version. It reads the output of older assemblers.
+/// Version of the disassembler, which also reads the output of older assemblers.
 pub const NVDISASM_VERSION: &str = "13.3.73";
 
 const WHEELS: [(&str, &str); 4] = [
@@ -21,19 +21,20 @@ const WHEELS: [(&str, &str); 4] = [
     ("nvidia-cuda-nvdisasm", NVDISASM_VERSION),
 ];
 
-/// Paths of the toolkit's parts.
+/// Paths of the parts of the toolkit.
 #[derive(Debug)]
 pub struct Toolkit {
     folder: PathBuf,
 }
 
 impl Toolkit {
-    /// A folder of unpacked wheels.
+    /// Opens a folder of unpacked wheels.
     ///
     /// # Errors
-    /// A folder that lacks a part.
+    /// The folder lacks a part of the toolkit.
     pub fn open(folder: &Path) -> Result<Self, Fault> {
-        // NVRTC takes paths as given, and dlopen searches for names without a slash.
+        // Use an absolute path: NVRTC does not resolve paths, and dlopen searches for names without
+        // a slash.
         let folder = fs::canonicalize(folder)
             .map_err(|e| Fault(format!("{}: {e}; use --fetch", folder.display())))?;
         let toolkit = Self { folder: folder.join("nvidia") };
@@ -53,11 +54,12 @@ impl Toolkit {
     /// The toolkit in `target/`, downloaded if missing.
     ///
     /// # Errors
-    /// No python3 with pip, no network.
+    /// There is no python3 with pip, or no network.
     pub fn fetch(root: &Path) -> Result<Self, Fault> {
         let folder = root.join("target").join(format!("cuda-{VERSION}"));
         let complete = folder.join("complete");
-        // It lists what was unpacked: a folder of other wheels is completed.
+        // This file lists the unpacked wheels; if the list differs, the wheels are downloaded
+        // again.
         if fs::read_to_string(&complete).ok() != Some(wheels().join("\n")) {
             let wheels_folder = folder.join("wheels");
             let mut pip = python(&["-m", "pip", "download", "--no-deps", "--quiet"]);
@@ -66,7 +68,7 @@ impl Toolkit {
             for wheel in files(&wheels_folder)? {
                 run(python(&["-m", "zipfile", "-e"]).arg(wheel).arg(&folder))?;
             }
-            // The archive's permission bits are lost: make the programs executable again.
+            // Unpacking loses permission bits: make the programs executable.
             let toolkit = Self::open(&folder)?;
             let program = |path| fs::set_permissions(path, fs::Permissions::from_mode(0o755));
             program(toolkit.ptxas())

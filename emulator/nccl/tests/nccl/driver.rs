@@ -1,4 +1,4 @@
-//! A minimal stub driver, with streams, graphs and memory of the process.
+//! A minimal stub driver, whose streams, graphs and memory are in this process.
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, RefCell};
@@ -12,16 +12,16 @@ use std::{ptr, thread};
 
 use emulator_nccl::*;
 
-/// A call that has not returned after this time hangs.
+/// A call that has not returned after this time is considered hung.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 static MEMORY: Mutex<BTreeMap<u64, u64>> = Mutex::new(BTreeMap::new());
 static STREAMS: Mutex<Vec<Sender<Job>>> = Mutex::new(vec![]);
 /// The first error returned by an operation.
 pub(crate) static STICKY: AtomicI32 = AtomicI32::new(0);
-/// Calls block inside while this is set.
+/// While this is set, calls of the driver block.
 pub(crate) static IS_SLOW: AtomicBool = AtomicBool::new(false);
-/// A call has been inside.
+/// True once a call of the driver has begun.
 pub(crate) static IS_INSIDE: AtomicBool = AtomicBool::new(false);
 thread_local! {
     /// The device of this thread's context.
@@ -36,12 +36,12 @@ struct Operation {
     data: usize,
 }
 
-/// Operations that may be replayed; released once the last run is over.
+/// Operations that may be replayed; they are released after the last replay.
 #[derive(Default)]
 pub(crate) struct Graph(Vec<Operation>);
 
 impl Graph {
-    /// Releases the operations, which can still be run.
+    /// Releases the operations, although they can still be run.
     pub(crate) fn release(&self) {
         for operation in &self.0 {
             // SAFETY: the library accepts any number for data.
@@ -89,7 +89,7 @@ impl Stream {
         self.send(Job::Run(graph.clone()));
     }
 
-    /// Is notified once all work so far has ended.
+    /// Returns a channel that receives a message once all work so far has ended.
     pub(crate) fn end(&self) -> Receiver<()> {
         let (sender, receiver) = channel();
         self.send(Job::Tell(sender));
@@ -145,7 +145,7 @@ extern "C" fn enqueue(
     0
 }
 
-// SAFETY: it accesses no memory.
+// SAFETY: the function accesses no memory.
 unsafe extern "C" fn declare(_: *const Declared, _: usize) {}
 
 extern "C" fn address(device: u64, bytes: u64) -> *mut u8 {

@@ -1,4 +1,4 @@
-//! The driver, devices and contexts.
+//! The API of the driver, its devices and contexts.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint};
@@ -44,11 +44,11 @@ api! {
         Ok(())
     }
 
-    /// The description of an error, and the details if it was the last one of this thread.
+    /// The description of an error, with details if it is this thread's last error.
     fn cuGetErrorString(code: c_int, text: Out<*const c_char>) {
         let found = texts(code);
         let with = |text: &'static CStr| match why(code) {
-            // Leaked, like all texts; a process has few errors.
+            // The text is leaked: it must stay valid, and a process has few errors.
             Some(why) => CString::new(format!("{}: {why}", text.to_string_lossy()))
                 .map_or(text.as_ptr(), |text| text.into_raw().cast_const()),
             None => text.as_ptr(),
@@ -80,7 +80,7 @@ api! {
         let model = model(device)?;
         let length = usize::try_from(length).unwrap_or(0);
         if name.is_null() || length == 0 {
-            return Err(misuse(INVALID_VALUE, "there is no place for the name"));
+            return Err(misuse(INVALID_VALUE, "the pointer for the name is null"));
         }
         let count = model.name.len().min(length - 1);
         // SAFETY: the caller provides a buffer of that length, and `count` bytes and a NUL fit.
@@ -108,7 +108,7 @@ api! {
         bytes.put(model(device)?.memory_bytes)
     }
 
-    /// Takes a reference to the primary context, which is created by the first one.
+    /// Takes a reference to the primary context. The first reference creates the context.
     fn cuDevicePrimaryCtxRetain(context: Out<Handle>, device: c_int) {
         let (gpu, device) = (gpu(device)?, device as usize);
         let mut state = lock();
@@ -125,12 +125,12 @@ api! {
         Ok(())
     }
 
-    /// Releases a reference to the primary context, which is destroyed with the last one.
+    /// Releases a reference to the primary context. The last release destroys the context.
     fn cuDevicePrimaryCtxRelease_v2(device: c_int) {
         model(device)?;
         let mut state = lock();
         let found = state.contexts.values_mut().find(|c| c.device == device as usize);
-        let none = || misuse(INVALID_CONTEXT, format!("nothing refers to device {device}"));
+        let none = || misuse(INVALID_CONTEXT, format!("device {device} has no retained context"));
         let context = found.ok_or_else(none)?;
         context.references -= 1;
         if context.references > 0 {
@@ -168,7 +168,7 @@ api! {
         device.put(number as c_int)
     }
 
-    /// Waits for all work.
+    /// Waits until all work of the context has ended.
     fn cuCtxSynchronize() {
         let mut state = lock();
         state.healthy()?;

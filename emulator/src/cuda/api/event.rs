@@ -18,7 +18,7 @@ const MAX_FLAGS: c_uint = 3;
 fn time(context: &mut Context, event: Handle) -> Outcome<Instant> {
     let mark = capture::mark(context, event)?;
     if !context.event(event)?.has_time {
-        return Err(misuse(INVALID_HANDLE, "the event was made without time"));
+        return Err(misuse(INVALID_HANDLE, "the event was created without timing"));
     }
     let never = || misuse(INVALID_HANDLE, "the event was never recorded");
     mark.ok_or_else(never)?.time().ok_or(NOT_READY.into())
@@ -35,7 +35,7 @@ api! {
         event.put(handle)
     }
 
-    /// Destroys an event. Streams that wait for it still do.
+    /// Destroys an event. Streams that already wait for the event continue to do so.
     fn cuEventDestroy_v2(event: Handle) {
         let mut state = lock();
         let context = state.context()?;
@@ -43,7 +43,7 @@ api! {
         context.check()
     }
 
-    /// Records an event after the work now in a stream.
+    /// Records an event after all work that the stream contains now.
     fn cuEventRecord(event: Handle, stream: Handle) {
         capture::record(lock().healthy()?, event, stream)
     }

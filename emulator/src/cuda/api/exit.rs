@@ -1,4 +1,4 @@
-//! Process exit, and the work that is left at that point.
+//! Process exit: waits for unfinished work, and reports leaks.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -10,22 +10,22 @@ use crate::cuda::report;
 use crate::cuda::state::{State, changed, try_lock};
 use crate::exec::coverage;
 
-/// Timeout for work that is left. A device with more than that was abandoned.
+/// Timeout for unfinished work at exit. A device with longer work is considered abandoned.
 const MAX_WAIT: Duration = Duration::from_millis(300);
 
-// SAFETY: the function of the C library, as ISO C declares it.
+// SAFETY: the declaration matches ISO C's.
 unsafe extern "C" {
     fn atexit(function: extern "C" fn()) -> c_int;
 }
 
-/// Reports leaks at the end of the process.
+/// Registers the report of leaks at process exit.
 pub(super) fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the function is available until the library is unloaded, and then the C library
-        // calls it too.
+        // SAFETY: `at_exit` is available until this library is unloaded, and the C library calls it
+        // before unloading.
         let refused = unsafe { atexit(at_exit) };
-        assert!(refused == 0, "the C library calls no function at the end");
+        assert!(refused == 0, "atexit failed");
     });
 }
 

@@ -24,7 +24,7 @@ api! {
         exec.put(handle)
     }
 
-    /// Destroys a graph. Its instances do not need it.
+    /// Destroys a graph. Executable graphs created from it stay valid.
     fn cuGraphDestroy(graph: Handle) {
         let mut state = lock();
         let context = state.context()?;
@@ -35,14 +35,15 @@ api! {
     /// Uploads a graph to the device.
     fn cuGraphUpload(exec: Handle, stream: Handle) in context {
         find(&mut context.execs, "exec", exec)?;
-        capture::forbid(context, stream, "a graph is uploaded")?;
+        capture::forbid(context, stream, "a graph is uploaded during capture")?;
         capture::submit(context, stream, Work::Nothing)
     }
 
-    /// Launches a graph, after its own previous launch.
+    /// Launches an executable graph. The launch begins after the previous launch of the same graph
+    /// has ended.
     fn cuGraphLaunch(exec: Handle, stream: Handle) in context {
         find(&mut context.execs, "exec", exec)?;
-        capture::forbid(context, stream, "a graph is launched")?;
+        capture::forbid(context, stream, "a graph is launched during capture")?;
         let end = Arc::new(Mark::default());
         let exec = find(&mut context.execs, "exec", exec)?;
         let earlier = exec.last.replace(end.clone());

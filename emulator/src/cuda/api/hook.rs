@@ -1,5 +1,5 @@
-//! Functions for the test NCCL library, and for programs that declare the bytes accessed by their
-//! operations.
+//! Functions beyond CUDA's: for the test NCCL library, and for programs that declare which bytes
+//! their operations access.
 #![allow(unsafe_code, non_snake_case)]
 
 use std::cell::Cell;
@@ -18,7 +18,7 @@ thread_local! {
     static DECLARED: Cell<Option<Vec<Declared>>> = const { Cell::new(None) };
 }
 
-/// Takes the ranges that were declared for the operation that begins.
+/// Removes and returns the ranges that were declared for the current operation.
 pub(super) fn take_declared() -> Option<Vec<Declared>> {
     DECLARED.try_with(Cell::take).unwrap_or(None)
 }
@@ -30,13 +30,13 @@ pub(super) fn check_declared(context: &Context, declared: Option<&[Declared]>) -
         None => Ok(()),
         Some(one) => Err(misuse(
             INVALID_VALUE,
-            format!("{} declared bytes from {:#x} are in no allocation", one.bytes, one.first),
+            format!("{} declared bytes from {:#x} are not in one allocation", one.bytes, one.first),
         )),
     }
 }
 
-/// Declares all ranges that this thread's next launch or all-reduce may access. An access outside
-/// them is an error, and so are two operations of a graph that race according to their
+/// Declares all ranges that this thread's next launch or all-reduce may access. Accesses outside
+/// these ranges are errors; a graph is rejected if two of its operations race according to their
 /// declarations.
 ///
 /// # Safety
@@ -47,14 +47,14 @@ pub(crate) unsafe extern "C" fn driverDeclare(list: *const Declared, count: usiz
     // SAFETY: guaranteed by the caller.
     let declared = if count == 0 { &[] } else { unsafe { slice::from_raw_parts(list, count) } };
     let declared = declared.iter().copied().filter(|one| one.bytes > 0).collect();
-    // A thread that is exiting launches nothing.
+    // Fails only on a thread that is exiting, which launches nothing.
     let _ = DECLARED.try_with(|next| next.set(Some(declared)));
 }
 
 api! {
-    /// Enqueues or captures an operation, which calls `run(data)` at each execution; a result other
-    /// than 0 is the error of all later calls. `release(data)` is called once, when `run` can no
-    /// longer be called; never if this call fails.
+    /// Enqueues or captures an operation. Each execution calls `run(data)`; if it returns an error
+    /// code other than 0, all later API calls return this code. `release(data)` is called once,
+    /// after the last call of `run`, unless `driverEnqueue` fails.
     fn driverEnqueue(
         stream: Handle,
         name: *const c_char,
@@ -71,14 +71,14 @@ api! {
         let context = state.healthy()?;
         capture::captured(context, stream)?;
         let declared = take_declared();
-        // No failure is possible from here on.
+        // From here on the call cannot fail.
         let data = data.expose_provenance();
         let external = External { name, run, release, data, declared };
         capture::submit(context, stream, Work::External(external))
     }
 }
 
-/// Host address of these device bytes; null if they are not inside one allocation.
+/// Host address of a device range; null if the range is not inside one allocation.
 // SAFETY: no other function of the process has this name.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn driverAddress(device: u64, bytes: u64) -> *mut u8 {
@@ -87,7 +87,7 @@ pub(crate) extern "C" fn driverAddress(device: u64, bytes: u64) -> *mut u8 {
     found.next().map_or(ptr::null_mut(), |(allocation, at)| allocation.host().wrapping_add(at))
 }
 
-/// Marks these device bytes as written.
+/// Marks a device range as written.
 // SAFETY: no other function of the process has this name.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn driverSetWritten(device: u64, bytes: u64) {

@@ -1,5 +1,5 @@
-//! Functions for tests that load this library into their own process: each adds its own GPU and
-//! queries its state.
+//! Functions for tests that load this library into their own process. Each test adds a GPU for
+//! itself, and queries its state.
 #![allow(unsafe_code, non_snake_case)]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -10,8 +10,8 @@ use crate::cuda::models;
 use crate::cuda::state::lock;
 use crate::exec::{Counted, Counts};
 
-/// Adds a GPU: its number, or -1. The words are a model and settings: `H100 SEED=3 MEMORY=4096`
-/// correspond to the variables `DRIVER_SEED` and `DRIVER_MEMORY`.
+/// Adds a GPU; returns its number, or -1. `words` is a model followed by settings, such as `H100
+/// SEED=3 MEMORY=4096`; `SEED` has the meaning of the variable `DRIVER_SEED`, and so on.
 ///
 /// # Safety
 /// The text must be NUL-terminated.
@@ -59,8 +59,8 @@ pub(crate) struct CountedLaunch {
     counts: Counts,
 }
 
-/// Passes the launches of a GPU that were counted since the last call to `take`, in the order in
-/// which they ran; they are valid during the call of `take`.
+/// Calls `take` with each launch of a GPU that was counted since the previous call of this
+/// function, in execution order. The pointers are valid only during the call of `take`.
 ///
 /// # Safety
 /// `take` must accept `data`.
@@ -83,7 +83,7 @@ pub(crate) unsafe extern "C" fn driverTakeCounted(
             parameter_bytes: parameters.len(),
             counts,
         };
-        // SAFETY: the caller provides the data for this function.
+        // SAFETY: the caller guarantees that `take` accepts `data`.
         unsafe { take(data, &launch) };
     }
 }

@@ -36,9 +36,9 @@ fn check_inside(context: &Context, address: u64, bytes: usize) -> Outcome {
     }
 }
 
-/// Rejects pageable memory during capture: its copy would be executed at once.
+/// Rejects copies of pageable memory during capture: they would execute at once.
 fn forbid_pageable(context: &mut Context, stream: Handle) -> Outcome {
-    capture::forbid(context, stream, "a copy of memory that is not pinned")
+    capture::forbid(context, stream, "a copy of memory that is not pinned, during capture")
 }
 
 api! {
@@ -56,7 +56,7 @@ api! {
         address.put(made)
     }
 
-    /// Frees device memory, after all work.
+    /// Frees device memory after all work has ended.
     fn cuMemFree_v2(address: u64) {
         let mut state = lock();
         state.context()?;
@@ -106,7 +106,7 @@ api! {
         address.put(host.cast())
     }
 
-    /// Frees pinned memory, after all work.
+    /// Frees pinned memory after all work has ended.
     fn cuMemFreeHost(address: *mut c_void) {
         let mut state = lock();
         state.context()?;
@@ -121,8 +121,8 @@ api! {
         waited?;
         context.memory.release(pinned.device);
         let layout = layout(pinned.bytes)?;
-        // SAFETY: `cuMemHostAlloc` allocated it with this layout, and it was in the table until
-        // now.
+        // SAFETY: `cuMemHostAlloc` allocated the memory with this layout, and removing it from the
+        // table ensures that it is freed once.
         unsafe { dealloc(address.cast(), layout) };
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The functions of the C interface. NVIDIA's documentation describes each.
+//! The functions of the C interface; NVIDIA's documentation describes them.
 #![allow(unsafe_code)]
 
 mod device;
@@ -25,13 +25,13 @@ thread_local! {
     static LAST: RefCell<Option<(i32, Option<String>)>> = const { RefCell::new(None) };
 }
 
-/// The cause, if this was the last error of this thread and the cause is known.
+/// The cause of error `code`, if it is this thread's last error and the cause is known.
 fn why(code: i32) -> Option<String> {
     let last = LAST.try_with(|last| last.borrow().clone()).ok().flatten();
     last.filter(|(of, _)| *of == code).and_then(|(_, why)| why)
 }
 
-/// Functions that can be called before `cuInit`.
+/// Functions that may be called before `cuInit`.
 const ALWAYS: [&str; 4] = ["cuInit", "cuDriverGetVersion", "cuGetErrorString", "cuGetErrorName"];
 
 /// Output parameter: a pointer to the result in C.
@@ -43,9 +43,10 @@ impl<T> Out<T> {
     /// Writes the result.
     pub(super) fn put(self, value: T) -> Outcome {
         if self.0.is_null() {
-            return Err(misuse(INVALID_VALUE, "there is no place for a result"));
+            return Err(misuse(INVALID_VALUE, "the pointer for a result is null"));
         }
-        // SAFETY: the C caller provides a place for one value, by the function's documentation.
+        // SAFETY: the C caller passes a pointer that is valid for a write, as the function's
+        // documentation requires.
         unsafe { self.0.write(value) };
         Ok(())
     }
@@ -56,15 +57,16 @@ impl<T> Out<T> {
     }
 }
 
-/// Defines functions of the C interface. The body returns an [`Outcome`]; an injected failure is
-/// checked first. With `in`, the function gets the current context, which has not failed.
+/// Defines functions of the C interface. The body returns an [`Outcome`], and runs only if no
+/// failure is injected. With `in NAME`, the body has the current context as `NAME`; the function
+/// fails if the context has failed.
 macro_rules! api {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(in $context:ident)?
         $body:block)*) => {$(
         $(#[$doc])*
         ///
         /// # Safety
-        /// As in the documentation of the function: pointers must be valid for its use of them.
+        /// Pointers must be valid as NVIDIA's documentation of the function requires.
         // SAFETY: no other function of the process has this name, except the real driver's, which
         // this library replaces.
         #[unsafe(no_mangle)]
@@ -82,7 +84,7 @@ macro_rules! api {
 }
 use api;
 
-/// Performs a call: its error code.
+/// Performs a call; returns its error code.
 fn call(function: &str, body: impl FnOnce() -> Outcome) -> i32 {
     let outcome = match injection::of_call(function) {
         Some(code) => {
@@ -96,14 +98,14 @@ fn call(function: &str, body: impl FnOnce() -> Outcome) -> i32 {
     if let Err(failure) = outcome {
         report::misuse_in(function, &failure);
         let why = failure.misuse.or_else(|| lock().context().ok()?.why.clone());
-        // A thread that is exiting needs no text.
+        // Fails only on a thread that is exiting, which needs no text.
         let _ = LAST.try_with(|last| last.replace(Some((code, why))));
     }
     report::trace(function, code);
     code
 }
 
-/// Makes later calls fail too, if the error is sticky.
+/// If the injected error is sticky, makes all later calls fail too.
 fn inject_into_context(code: i32) {
     if is_sticky(code)
         && let Ok(context) = lock().context()

@@ -17,14 +17,14 @@ use crate::cuda::work::{Handle, Work};
 use crate::exec::Launch;
 use crate::ptx::{Kernel, Module};
 
-/// Shared memory of a block unless raised by the function attribute.
+/// Maximum shared memory of a block, unless a function attribute raises it.
 const SHARED_BYTES: u32 = 48 << 10;
-/// Threads per block.
+/// Maximum threads per block.
 const MAX_THREADS: u64 = 1024;
-/// Extents of a block and of a grid.
+/// Maximum extents of a block and of a grid.
 const MAX_BLOCK: [u32; 3] = [1024, 1024, 64];
 const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65535, 65535];
-/// Registers per thread, which PTX does not determine.
+/// Reported registers per thread; PTX does not determine the real number.
 const REGISTERS: c_int = 32;
 /// `CU_JIT_ERROR_LOG_BUFFER` and its length.
 const ERROR_LOG: c_int = 5;
@@ -33,22 +33,22 @@ const ERROR_LOG_BYTES: c_int = 6;
 const DYNAMIC_SHARED: c_int = 8;
 const CARVEOUT: c_int = 9;
 
-/// The text of an image, if it begins like PTX.
+/// The text of a module image, if it begins like PTX.
 ///
 /// # Safety
-/// A valid image for the driver: PTX is NUL-terminated.
+/// `image` must be a valid image for the driver; PTX must be NUL-terminated.
 unsafe fn text<'a>(image: *const c_void) -> Option<&'a str> {
     // SAFETY: an image has at least one byte.
     if image.is_null() || !b"/. \t\r\n".contains(unsafe { &*image.cast::<u8>() }) {
         return None;
     }
-    // SAFETY: no cubin begins with these bytes, so it is text.
+    // SAFETY: no cubin begins with these bytes, so the image is NUL-terminated text.
     let text = unsafe { CStr::from_ptr(image.cast()) }.to_str().ok()?;
     let begins = |line: &&str| !line.is_empty() && !line.starts_with("//");
     text.lines().map(str::trim).find(begins)?.starts_with(".version").then_some(text)
 }
 
-/// Rejects PTX that is too new for the driver, or for another GPU.
+/// Rejects PTX whose version is too new for the driver, or whose target does not fit the GPU.
 fn check_header(text: &str, model: &Model) -> Outcome {
     let after = |directive: &str| {
         let line = text.lines().map(str::trim).find(|line| line.starts_with(directive));
@@ -66,13 +66,14 @@ fn check_header(text: &str, model: &Model) -> Outcome {
     let number = target.map(|name| name.trim_end_matches(|c: char| !c.is_ascii_digit()));
     let number = number.and_then(|text| text.parse::<i32>().ok()).ok_or(INVALID_PTX)?;
     let own = model.capability.0 * 10 + model.capability.1;
-    // Targets with a letter suffix run only on that GPU.
+    // Code for a target with a letter suffix, such as `sm_90a`, runs only on GPUs of exactly this
+    // capability.
     let is_exact = target.is_some_and(|name| !name.ends_with(|c: char| c.is_ascii_digit()));
     let fits = if is_exact { number == own } else { number <= own };
     if fits { Ok(()) } else { Err(NO_BINARY_FOR_GPU.into()) }
 }
 
-/// Loads an image. `log` gets the message of an error.
+/// Loads an image. If that fails, `log` is called with the message.
 ///
 /// # Safety
 /// As for [`text`].
@@ -83,7 +84,7 @@ unsafe fn load(module: Out<Handle>, image: *const c_void, log: impl FnOnce(&str)
     let context = state.context()?;
     let (memory, model, current) = (context.memory.clone(), context.model(), context.handle);
     let edit = context.gpu.settings.edit.as_deref();
-    // Other calls can run meanwhile.
+    // Parsing takes long: other calls can use the state meanwhile.
     drop(state);
     // SAFETY: the caller guarantees a valid image.
     let text = unsafe { text(image) }.ok_or(NO_BINARY_FOR_GPU)?;
@@ -106,7 +107,7 @@ unsafe fn load(module: Out<Handle>, image: *const c_void, log: impl FnOnce(&str)
 unsafe fn write_log(sentence: &str, count: usize, options: *const c_int, values: *mut *mut c_void) {
     let (mut log, mut bytes, mut length) = (ptr::null_mut::<u8>(), 0, ptr::null_mut());
     for i in 0..count {
-        // SAFETY: there are this many options, with as many values.
+        // SAFETY: there are `count` options, and as many values.
         let (option, value) = unsafe { (*options.add(i), values.add(i)) };
         // SAFETY: as above.
         let content = unsafe { *value };
@@ -120,8 +121,8 @@ unsafe fn write_log(sentence: &str, count: usize, options: *const c_int, values:
         return;
     }
     let count = sentence.len().min(bytes - 1);
-    // SAFETY: the log has `bytes` bytes, enough for the text and a NUL; its length is stored in the
-    // option's value.
+    // SAFETY: the log has `bytes` bytes, enough for `count` bytes and a NUL; `length` is the value
+    // of an option.
     unsafe {
         log.copy_from_nonoverlapping(sentence.as_ptr(), count);
         log.add(count).write(0);
@@ -133,7 +134,7 @@ fn uses(nodes: &[Node], module: Handle) -> bool {
     nodes.iter().any(|node| matches!(&*node.work, Work::Launch(_, of) if *of == module))
 }
 
-/// Rejects extents and shared memory beyond the limits of the GPU or the kernel.
+/// Rejects launches whose grid, block or shared memory exceeds the limits of the GPU or the kernel.
 fn check_launch(function: &Function, launch: &Launch) -> Outcome {
     let (grid, block) = (launch.grid, launch.block);
     let name = &launch.kernel.name;
@@ -151,12 +152,12 @@ fn check_launch(function: &Function, launch: &Launch) -> Outcome {
     if let Some(most) = launch.kernel.max_block
         && threads(block) > threads(most)
     {
-        let what = format!("block {block:?}, and it was compiled for {most:?}");
+        let what = format!("block {block:?}, but it was compiled for {most:?}");
         return refuse(LAUNCH_OUT_OF_RESOURCES, what);
     }
     let (bytes, most) = (launch.dynamic_shared, function.dynamic_shared);
     if bytes > most {
-        let what = format!("{bytes} bytes of dynamic shared memory, and {most} are allowed");
+        let what = format!("{bytes} bytes of dynamic shared memory, but {most} are allowed");
         return refuse(INVALID_VALUE, what);
     }
     Ok(())
@@ -165,7 +166,8 @@ fn check_launch(function: &Function, launch: &Launch) -> Outcome {
 /// Copies the parameters of a launch.
 ///
 /// # Safety
-/// Null, or a pointer for each parameter of the kernel, each null or to as many bytes.
+/// `pointers` must be null, or point to one pointer per kernel parameter; each must be null or
+/// valid for reads of the parameter's size.
 unsafe fn parameters_of(kernel: &Kernel, pointers: *mut *mut c_void) -> Outcome<Vec<u8>> {
     let mut bytes = vec![0; kernel.parameter_bytes];
     for (i, parameter) in kernel.parameters.iter().enumerate() {
@@ -177,7 +179,7 @@ unsafe fn parameters_of(kernel: &Kernel, pointers: *mut *mut c_void) -> Outcome<
         let from = unsafe { *pointers.add(i) }.cast::<u8>();
         let to = bytes.get_mut(parameter.offset..parameter.offset + parameter.bytes);
         let (false, Some(to)) = (from.is_null(), to) else { return Err(no_value()) };
-        // SAFETY: it leads to as many bytes as the kernel declares.
+        // SAFETY: `from` is valid for reads of the parameter's size.
         unsafe { from.copy_to(to.as_mut_ptr(), to.len()) };
     }
     Ok(bytes)
@@ -190,7 +192,7 @@ api! {
         unsafe { load(module, image, |_| ()) }
     }
 
-    /// Loads an image with options; only the error log is used.
+    /// Loads an image with options; all but the error log are ignored.
     fn cuModuleLoadDataEx(
         module: Out<Handle>,
         image: *const c_void,
@@ -206,7 +208,7 @@ api! {
         unsafe { load(module, image, log) }
     }
 
-    /// Unloads a module, after all work.
+    /// Unloads a module after all work has ended.
     fn cuModuleUnload(module: Handle) {
         let mut state = lock();
         let context = state.context()?;
@@ -215,7 +217,7 @@ api! {
         let users = graphs.filter(|nodes| uses(nodes, module)).count();
         state.forbid_in_capture()?;
         if users > 0 {
-            let sentence = format!("{users} graphs use module {module:#x}, and stay");
+            let sentence = format!("{users} graphs still use module {module:#x}");
             report::misuse_in("cuModuleUnload", &misuse(0, sentence));
         }
         let (mut state, waited) = state.finish(None);
@@ -268,7 +270,7 @@ api! {
             (DYNAMIC_SHARED, Ok(bytes)) if bytes <= most => function.dynamic_shared = bytes,
             (CARVEOUT, _) => {}
             _ => {
-                let what = format!("attribute {attribute} = {value}; shared memory has {most}");
+                let what = format!("attribute {attribute} = {value}; the maximum is {most}");
                 return Err(misuse(INVALID_VALUE, what));
             }
         }
@@ -293,7 +295,7 @@ api! {
         let function = find(&mut context.functions, "function", function)?;
         let kernel: Arc<Kernel> = function.kernel.clone();
         if !extra.is_null() {
-            return Err(misuse(NOT_SUPPORTED, "parameters by `extra` are not modelled"));
+            return Err(misuse(NOT_SUPPORTED, "parameters passed in `extra` are not modelled"));
         }
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
         let parameters = vec![];

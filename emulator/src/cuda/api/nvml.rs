@@ -1,4 +1,5 @@
-//! NVIDIA's management library: this library under its soname, with made-up values.
+//! NVIDIA's management library (NVML): this library also exports its functions, with made-up
+//! values.
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
@@ -14,7 +15,7 @@ api! {
         Ok(())
     }
 
-    /// A device by its UUID; only the first is known.
+    /// A device by its UUID; only the first device's is known.
     fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, device: Out<usize>) {
         // SAFETY: the caller passes a NUL-terminated text.
         let is_first = unsafe { CStr::from_ptr(uuid) }.to_bytes() == FIRST;

@@ -21,7 +21,7 @@ fn create(stream: Out<Handle>, flags: c_uint, priority: c_int) -> Outcome {
     if flags != NON_BLOCKING {
         return Err(misuse(
             NOT_SUPPORTED,
-            "a stream that the default stream waits for, which is not modelled",
+            "a blocking stream, for which the default stream waits, is not modelled",
         ));
     }
     let handle = new_handle();
@@ -48,12 +48,12 @@ api! {
         priority.put(state.healthy()?.stream(stream)?.priority)
     }
 
-    /// Destroys a stream, which ends after its work.
+    /// Destroys a stream; work that it already contains still runs.
     fn cuStreamDestroy_v2(stream: Handle) {
         let mut state = lock();
         let context = state.context()?;
         if capture::abandon(context, stream)? {
-            report::misuse_in("cuStreamDestroy_v2", &misuse(0, "the stream is captured"));
+            report::misuse_in("cuStreamDestroy_v2", &misuse(0, "destroyed during its capture"));
         }
         let found = context.stream(stream)?;
         if found.queue.is_empty() {
@@ -64,7 +64,7 @@ api! {
         context.check()
     }
 
-    /// Waits for a stream.
+    /// Waits until all work in a stream has ended.
     fn cuStreamSynchronize(stream: Handle) {
         let mut state = lock();
         state.healthy()?.stream(stream)?;

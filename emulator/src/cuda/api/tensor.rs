@@ -13,17 +13,17 @@ use crate::tensor_map::{TensorMap, WORDS};
 const MAX_RANK: u32 = 5;
 
 /// # Safety
-/// `from` must point to this many values.
+/// `from` must point to `count` values.
 unsafe fn list<T: Copy>(from: *const T, count: u32) -> Result<Vec<T>, Failure> {
     if from.is_null() {
-        return Err(misuse(INVALID_VALUE, "a list of the tensor is missing"));
+        return Err(misuse(INVALID_VALUE, "a list of the tensor is a null pointer"));
     }
     // SAFETY: guaranteed by the caller.
     Ok(unsafe { slice::from_raw_parts(from, count as usize) }.to_vec())
 }
 
 api! {
-    /// Encodes the map of a tensor with tiled access.
+    /// Encodes a tensor map for tiled access.
     fn cuTensorMapEncodeTiled(
         map: Out<[u64; WORDS]>,
         kind: c_int,
@@ -45,7 +45,7 @@ api! {
         if !(1..=MAX_RANK).contains(&rank) {
             return refuse(format!("a tensor of rank {rank}"));
         }
-        // SAFETY: the caller provides this many values in each list.
+        // SAFETY: the caller provides `rank` values in each list (`rank - 1` strides).
         let (extents, strides, tile, steps) = unsafe {
             let strides = if rank == 1 { vec![] } else { list(strides, rank - 1)? };
             (list(extents, rank)?, strides, list(tile, rank)?, list(steps, rank)?)
@@ -63,7 +63,7 @@ api! {
             return refuse(fault);
         }
         if !map.is_aligned_to(64) {
-            return refuse("the map's place is no multiple of 64".into());
+            return refuse("the map's address is no multiple of 64".into());
         }
         map.put(described.encode())
     }

@@ -1,5 +1,5 @@
-//! Instructions with register and constant operands that involve several lanes of a warp, or warps
-//! of a block.
+//! Instructions that involve several lanes of a warp or several warps, and have only register and
+//! constant operands.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -8,10 +8,10 @@ use super::super::hopper::Hopper;
 use super::super::program::{CONSTANT, Op, Reg, Shuffle};
 use crate::lanes;
 
-/// Builds an instruction from its registers.
+/// Builds an instruction from its operands' registers.
 type Make = Box<dyn Fn(&[Reg]) -> Op + Send + Sync>;
 
-/// One form of an instruction: the classes of its operands, as in [`lanes::Form`].
+/// One form of an instruction, with the classes of its operands as in [`lanes::Form`].
 pub(super) struct Form {
     pub(super) classes: Vec<u8>,
     pub(super) make: Make,
@@ -42,8 +42,8 @@ const FRAGMENTS: &str = "{wwww}{wwww}{ww}{wwww}";
 struct Forms(HashMap<String, Form>);
 
 impl Forms {
-    /// Adds a form for some opcodes: each operand by its class, with the punctuation of lists and
-    /// pairs.
+    /// Adds a form for some opcodes; `operands` has the operands' classes, with the punctuation of
+    /// lists and pairs.
     fn add(
         &mut self,
         opcodes: &str,
@@ -59,7 +59,7 @@ impl Forms {
 
     fn fill(&mut self) {
         for &(opcode, how) in SHUFFLES {
-            // Without a predicate operand, the constant false replaces it; it is never read.
+            // Without a predicate operand, the constant false takes its place, and is never read.
             let plain = move |r: &[Reg]| [r[0], CONSTANT, r[1], r[2], r[3], r[4]];
             self.add(opcode, "wwwww", move |r| Op::Shuffle(how, plain(r).into()));
             self.add(opcode, "w|pwwww", move |r| Op::Shuffle(how, list(r).into()));
@@ -74,7 +74,7 @@ impl Forms {
         self.add(tf32, FRAGMENTS, |r| Op::Mma(true, list(r).into()));
         self.add("cp.async.wait_all", "", |_| Op::WaitAllCopies);
         self.add("cp.async.commit_group", "", |_| Op::CommitCopies);
-        // Memory is strongly ordered here: a fence for one proxy does nothing.
+        // The emulator's memory is strongly ordered, so a fence within one proxy has no effect.
         for scope in ["cta", "cluster", "gpu", "sys"] {
             let fences = format!("fence.acq_rel.{scope} fence.sc.{scope}");
             self.add(&fences, "", |_| Op::Nothing);
@@ -113,7 +113,7 @@ fn hopper(op: Hopper) -> Op {
     Op::Hopper(Box::new(op))
 }
 
-/// Registers as the array in an instruction.
+/// Converts a list of registers to an array of `N`.
 fn list<const N: usize>(registers: &[Reg]) -> [Reg; N] {
     std::array::from_fn(|i| registers[i])
 }

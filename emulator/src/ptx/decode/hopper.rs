@@ -8,7 +8,7 @@ use super::{Decoded, Decoder, unknown, wrong};
 
 /// Maximum columns of a wgmma.
 const MAX_COLUMNS: usize = 256;
-/// Register range of `setmaxnreg` (PTX ISA, "setmaxnreg").
+/// Valid register counts of `setmaxnreg` (PTX ISA, "setmaxnreg").
 const MIN_REGISTERS: i64 = 24;
 const MAX_REGISTERS: i64 = 256;
 
@@ -21,7 +21,7 @@ fn either(operand: &Operand, [first, second]: [i64; 2]) -> Decoded<bool> {
     }
 }
 
-/// Removes a part of a form, and the dot after it, from its front.
+/// If a form begins with one of `parts`, removes this part and the dot after it.
 fn take<'a>(form: &mut &'a str, parts: &[&str]) -> Option<&'a str> {
     let (first, rest) = form.split_once('.').unwrap_or((form, ""));
     parts.contains(&first).then(|| {
@@ -96,7 +96,7 @@ impl Decoder<'_> {
         Ok(Op::Hopper(Box::new(hopper)))
     }
 
-    /// An address after `.shared`, `.shared::cta`, or neither.
+    /// The address of an instruction with `.shared`, `.shared::cta` or no space.
     fn shared_place(&mut self, space: Option<&str>, operand: &Operand) -> Decoded<Place> {
         let address = self.address(operand)?;
         let is_generic = space.is_none();
@@ -212,7 +212,7 @@ impl Decoder<'_> {
         Ok(Hopper::Mbarrier(op, self.shared_place(space, at)?))
     }
 
-    /// `cp.async.bulk` and `cp.async.bulk.tensor`: tiles, within a block.
+    /// `cp.async.bulk` and tiled `cp.async.bulk.tensor`, without clusters.
     fn bulk(&mut self, form: &str, operands: &[Operand]) -> Decoded<Hopper> {
         if let (
             "async.bulk.wait_group" | "async.bulk.wait_group.read",
@@ -283,7 +283,7 @@ impl Decoder<'_> {
         };
         let global = self.address(global)?;
         if !global.is_double {
-            return Err("global memory is named by 64 bits".into());
+            return Err("an address in global memory has 64 bits".into());
         }
         let bytes = bytes.map(|bytes| self.word(bytes)).transpose()?;
         let barrier = barrier.map(|barrier| self.address(barrier)).transpose()?;
@@ -291,7 +291,8 @@ impl Decoder<'_> {
         Ok(Hopper::Bulk(Bulk { shared, global, coordinates, bytes, barrier }))
     }
 
-    /// Operands of `ldmatrix` and `stmatrix`: whether transposed, registers, and the rows' address.
+    /// Operands of `ldmatrix` and `stmatrix`: whether matrices are transposed, the registers, and
+    /// the address of the rows.
     pub(super) fn matrix(
         &mut self,
         form: &str,
@@ -314,7 +315,7 @@ impl Decoder<'_> {
         Ok((transposed, registers, self.shared_place(space, at)?))
     }
 
-    /// Numbers of the wgmma registers in the list.
+    /// Physical numbers of the registers in `list` that wgmmas use.
     pub(super) fn watched(&self, list: &[u32], held_by_wgmma: &[bool]) -> Box<[Reg]> {
         let is_one = |register: &&u32| {
             held_by_wgmma[**register as usize]

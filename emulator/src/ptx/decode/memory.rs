@@ -73,7 +73,7 @@ impl Decoder<'_> {
             return wrong(size);
         };
         if *size != 16 && form.starts_with("async.cg") {
-            return Err("a copy past L1 is of 16 bytes".into());
+            return Err("a copy that bypasses L1 must have 16 bytes".into());
         }
         let bytes = match rest {
             [] => self.word_constant(*size as u32),
@@ -90,13 +90,13 @@ impl Decoder<'_> {
         };
         let Some(called) = self.flow.function(name) else { return unknown() };
         if results.len() != called.results.len() || arguments.len() != called.parameters.len() {
-            return Err(format!("`{name}` has other parameters"));
+            return Err(format!("the arguments do not match the parameters of `{name}`"));
         }
         let mut copies = Vec::new();
         for (argument, (at, bytes)) in arguments.iter().zip(&called.parameters) {
             copies.push((*at as u32, self.place(argument)? as u32, *bytes as u32));
         }
-        // Results are copied when the callee returns.
+        // `RESULT` marks results, which are copied when the callee returns.
         for (result, (at, bytes)) in results.iter().zip(&called.results) {
             copies.push((self.place(result)? as u32, *at as u32, *bytes as u32 | RESULT));
         }

@@ -1,4 +1,4 @@
-//! Decodes instructions by their complete form: anything not listed is rejected, never guessed.
+//! Decodes instructions by their complete form; forms that are not listed are rejected.
 
 mod forms;
 mod hopper;
@@ -83,14 +83,14 @@ struct Decoder<'a> {
 type Decoded<T> = Result<T, String>;
 
 fn unknown<T>() -> Decoded<T> {
-    Err("the form is not known".into())
+    Err("unknown form".into())
 }
 
 fn wrong<T>(operand: &Operand) -> Decoded<T> {
     if let Operand::Special(name) = operand {
-        return Err(format!("{name} is neither declared nor a special register that is known"));
+        return Err(format!("{name} is neither declared nor a supported special register"));
     }
-    Err(format!("{operand:?} does not fit here"))
+    Err(format!("{operand:?} is not allowed here"))
 }
 
 impl Decoder<'_> {
@@ -129,7 +129,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// The instruction, if its operands are registers and constants; `None` for other forms.
+    /// Decodes an instruction whose operands are registers and constants; `None` for other forms.
     fn form(&mut self, opcode: &str, operands: &[Operand]) -> Option<Decoded<Op>> {
         let (mut outline, mut list) = (String::new(), vec![]);
         for operand in operands {
@@ -177,7 +177,7 @@ impl Decoder<'_> {
             return Ok(self.places.of[register as usize]);
         }
         Err(format!(
-            "a register of {:?} where {class:?} belongs",
+            "a register of class {:?} where {class:?} is required",
             self.flow.registers[register as usize]
         ))
     }
@@ -190,7 +190,7 @@ impl Decoder<'_> {
         matches!(operand, Operand::Register(r) if self.flow.registers[*r as usize] == Class::Double)
     }
 
-    /// A register of up to 32 bits, or a constant of this many bytes.
+    /// A register of at most 32 bits, or a constant of `bytes` bytes.
     fn word_of(&mut self, operand: &Operand, bytes: usize) -> Decoded<Reg> {
         match operand {
             Operand::Register(register) => self.register(*register, Class::Word),
@@ -237,12 +237,12 @@ impl Decoder<'_> {
         })
     }
 
-    /// The address of a variable in its space.
+    /// The address of a variable within its state space.
     fn place(&self, operand: &Operand) -> Decoded<u64> {
         match operand {
             Operand::Place(Space::Global, at) => {
                 let address = self.variables[(*at >> VARIABLE) as usize];
-                address.ok_or_else(|| "a variable without a place".into())
+                address.ok_or_else(|| "a variable without an address".into())
             }
             Operand::Place(_, at) => Ok(*at as u64),
             other => wrong(other),

@@ -1,4 +1,4 @@
-//! `onegraph inspect CHECKPOINT`: which program wrote a checkpoint, and whether it is intact.
+//! `onegraph inspect CHECKPOINT`: shows which version wrote a checkpoint, and verifies its files.
 
 use std::path::Path;
 
@@ -7,12 +7,12 @@ use crate::checkpoint;
 use crate::progress::counted;
 use crate::run_dir::{Choice, RunDir};
 
-/// True if a folder is a checkpoint or a run.
+/// True if a folder is a checkpoint or run directory.
 pub(super) fn is_of(path: &Path) -> bool {
     checkpoint::choose(path, Choice::Last).is_ok() || RunDir::open(path).is_ok()
 }
 
-/// Reads and describes the checkpoint at `path`, or the last one of the run there.
+/// Verifies and describes the checkpoint at `path`, or the last checkpoint of the run at `path`.
 pub(super) fn run(path: &Path) -> Result<(), EngineError> {
     let (path, _) = checkpoint::choose(path, Choice::Last)?;
     let (meta, _) = checkpoint::open(&path)?;
@@ -22,7 +22,7 @@ pub(super) fn run(path: &Path) -> Result<(), EngineError> {
     let changes: String = changes.collect();
     let sums: String = meta.sha256.iter().map(|(file, sum)| format!("{sum}  {file}\n")).collect();
     super::super::print(&format!(
-        "{}: {}, {}\nwritten by {} in format {}\n{changes}whole, with these SHA-256:\n{sums}",
+        "{}: {}, {}\nwritten by {} in format {}\n{changes}intact, with these SHA-256:\n{sums}",
         path.display(),
         counted(meta.steps_done as usize, "step"),
         counted(meta.categories.len(), "class"),

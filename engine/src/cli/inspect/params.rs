@@ -1,12 +1,12 @@
-//! `onegraph inspect params`: each parameter, and how training updates it.
+//! `onegraph inspect params`: lists each parameter, and how training updates it.
 
 use crate::config::Solver;
 
 use crate::model::{Param, group_of};
 use crate::weights::torchvision_shape;
 
-/// A line per parameter: torchvision's name and shape; for a trained one its rate relative to
-/// `solver.learning_rate`, and its weight decay. Then the parameter counts.
+/// One line per parameter: its torchvision name and shape and, if it is trained, its learning rate
+/// relative to `solver.learning_rate` and its weight decay. Then the parameter counts.
 pub(super) fn text(params: &[Param], solver: &Solver) -> String {
     let width = params.iter().map(|param| param.name.len()).max().unwrap_or(0);
     let [shape, trained, factor, decay] = ["shape", "trained", "lr_factor", "weight_decay"];

@@ -1,4 +1,4 @@
-//! `onegraph inspect STORE`: the contents of a store, and whether it is intact.
+//! `onegraph inspect STORE`: shows the contents of a store, and verifies it on request.
 
 use std::path::Path;
 
@@ -9,8 +9,8 @@ use crate::EngineError;
 /// Maximum number of damaged images in the list.
 const NAMED: usize = 20;
 
-/// Prints the store at `path`; with `verify`, reads all of it, and compares it with the image files
-/// in `images`, if given.
+/// Describes the store at `path`. With `verify`, decodes every image, and compares it with the
+/// image files in `images`, if given.
 pub(super) fn run(path: &Path, verify: bool, images: Option<&Path>) -> Result<(), EngineError> {
     let store = Store::open(path)?;
     let header = store.header();
@@ -31,13 +31,13 @@ pub(super) fn run(path: &Path, verify: bool, images: Option<&Path>) -> Result<()
         return Ok(());
     }
     of_all(store.pixel_faults(), "damaged", &store)?;
-    super::super::print("every image has its checksum and decodes\n")?;
+    super::super::print("every image matches its checksum and can be decoded\n")?;
     let Some(images) = images else { return Ok(()) };
-    of_all(store.source_faults(images), "not those of the files", &store)?;
+    of_all(store.source_faults(images), "different from the files", &store)?;
     super::super::print(&format!("all images match their files in {}\n", images.display()))
 }
 
-/// Lists the images with errors; the first is the returned error.
+/// Prints the errors if there are several, and returns the first.
 fn of_all(mut faults: Vec<DaliError>, are: &str, store: &Store) -> Result<(), EngineError> {
     let count = faults.len();
     if count > 1 {

@@ -1,4 +1,4 @@
-//! `onegraph mlperf`: runs timed by MLPerf's rules, and their score.
+//! `onegraph mlperf`: runs that are timed by MLPerf's rules, and their score.
 
 mod run;
 
@@ -19,21 +19,21 @@ pub(super) struct MlperfArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Time runs from their initialization to the targets; writes their logs (result_0.txt, ..)
-    /// and the description of the system.
+    /// Train runs until they reach the targets, and time them by MLPerf's rules. Writes a log per
+    /// run (result_0.txt, ..) and the system description.
     Run(run::RunArgs),
-    /// Compare a run's AP after each epoch with the published run of its global batch (96 or 256),
-    /// during the run or afterwards.
+    /// Compare a run's AP after each epoch with a published run of the same global batch size (96
+    /// or 256), during the run or afterwards.
     Curve {
-        /// A log with lines `:::MLLOG`.
+        /// A run's log, with lines that begin with `:::MLLOG`.
         #[arg(value_name = "FILE")]
         log: PathBuf,
     },
-    /// Score the logs of several runs (result_0.txt, ..): minutes and epochs of each, their mean
-    /// without the fastest and the slowest, and whether they converged no faster than the
-    /// reference. Exit code 1 if a run is unfinished, or if they make no score.
+    /// Score the logs of several runs (result_0.txt, ..): minutes and epochs of each run, the mean
+    /// without the fastest and the slowest, and a check that they did not converge faster than the
+    /// reference. Exit code 1 if a run did not finish, or if the runs give no valid score.
     Score {
-        /// Logs with lines `:::MLLOG`, from any program.
+        /// Logs with lines that begin with `:::MLLOG`, written by any program.
         #[arg(required = true, value_name = "FILE")]
         logs: Vec<PathBuf>,
     },

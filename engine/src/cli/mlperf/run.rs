@@ -28,19 +28,20 @@ use crate::train::{Event, Observer, Outcome, SessionOptions};
 
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
-    /// Config file, or the name of a preset (mlperf_r50, ..), with both targets.
+    /// Config file, or the name of a preset (mlperf_r50, ..). It must set train.target_box and
+    /// train.target_mask.
     config: String,
     /// Override a config value, such as --set data.train_store=coco/train.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Folder that gets results/SYSTEM/maskrcnn/result_N.txt, systems/SYSTEM.json,
-    /// benchmarks/maskrcnn/implementations/SYSTEM and the runs.
+    /// Output folder, for results/SYSTEM/maskrcnn/result_N.txt, systems/SYSTEM.json,
+    /// benchmarks/maskrcnn/implementations/SYSTEM, and the run directories in runs/.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Name of the system, such as 1xdgxa100.
+    /// Name of the system under test, such as 1xdgxa100.
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     system: String,
-    /// The submitter.
+    /// Name of the submitting organization.
     #[arg(long, value_name = "NAME")]
     #[arg(value_parser = clap::builder::NonEmptyStringValueParser::new())]
     org: String,
@@ -48,18 +49,18 @@ pub(super) struct RunArgs {
     #[arg(long, default_value = "onprem")]
     #[arg(value_parser = PossibleValuesParser::new(["onprem", "cloud", "preview", "research"]))]
     status: String,
-    /// Runs; a submission has 5.
+    /// Number of runs; a submission needs 5.
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=100))]
     runs: u16,
-    /// Number of the first run: to make the runs that are missing after an interruption.
+    /// Number of the first run, to continue with the missing runs after an interruption.
     #[arg(long, value_name = "N", default_value_t = 0)]
     #[arg(value_parser = clap::value_parser!(u16).range(0..=99))]
     first: u16,
-    /// Seed of run 0, the next ones count on; by default the clock's.
+    /// Seed of run 0; run N has this seed plus N. Default: taken from the clock.
     #[arg(long, value_name = "SEED")]
     seed: Option<u32>,
-    /// Do not clear the cache of files before each run; its log says so.
+    /// Do not clear the page cache before each run. The log notes this.
     #[arg(long)]
     keep_caches: bool,
     #[command(flatten)]
@@ -72,7 +73,10 @@ fn parse_name(text: &str) -> Result<String, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     match !text.is_empty() && !text.starts_with('.') && text.chars().all(plain) {
         true => Ok(text.to_string()),
-        false => Err("it names files: letters, digits, and - _ . between them".into()),
+        false => {
+            Err("it becomes part of file names: use letters, digits and - _ . (not as the first)"
+                .into())
+        }
     }
 }
 
@@ -83,7 +87,7 @@ impl RunArgs {
         first..first + usize::from(self.runs)
     }
 
-    /// The folder of a run.
+    /// The directory of run `number`.
     fn run_folder(&self, number: usize) -> PathBuf {
         self.out.join("runs").join(run_name(number))
     }
@@ -94,7 +98,7 @@ fn run_name(number: usize) -> String {
 }
 
 pub(super) fn run(args: &RunArgs, stop: &Stop) -> Result<Outcome, EngineError> {
-    // The warm-up of the rules, for any length of the run.
+    // Loaded as written, since MLPerf's rules prescribe the warm-up, however short the run is.
     let (config, _) = Config::load_as_written(&args.config, &args.set)?;
     check(&config)?;
     rank::in_ranks(&args.ranks, &args.device, &config, stop, |rank| {
@@ -102,7 +106,7 @@ pub(super) fn run(args: &RunArgs, stop: &Stop) -> Result<Outcome, EngineError> {
     })
 }
 
-/// A run that is timed to its targets needs both of them, and an evaluation after each epoch.
+/// Checks that a timed run has both targets, an evaluation after each epoch, and lengths in steps.
 fn check(config: &Config) -> Result<(), EngineError> {
     let (train, refuse) = (&config.train, |text: &str| Err(EngineError::Usage(text.into())));
     if train.target_box.is_none() || train.target_mask.is_none() {
@@ -116,13 +120,15 @@ fn check(config: &Config) -> Result<(), EngineError> {
     }
     if config.counts_epochs() {
         return refuse(
-            "a timed run counts steps: set train.steps, solver.warmup_steps and solver.milestones",
+            "a timed run needs lengths in steps: set train.steps, solver.warmup_steps and \
+             solver.milestones",
         );
     }
     check_data(&config.data)
 }
 
-/// No object is read before the clock starts: data that requires it is rejected.
+/// Rejects configs that would read annotated objects before the clock starts, which MLPerf's rules
+/// forbid.
 fn check_data(data: &Data) -> Result<(), EngineError> {
     let needs = |sets: &[Set]| sets.len() > 1 || sets.iter().any(|set| set.annotations.is_some());
     let early = [
@@ -136,21 +142,21 @@ fn check_data(data: &Data) -> Result<(), EngineError> {
     ];
     if let Some((key, _)) = early.iter().find(|(_, is_set)| *is_set) {
         return Err(EngineError::Usage(format!(
-            "{key} needs objects before the clock of a timed run starts, which the rules forbid: \
-             make one store of each split with `onegraph prep`, and leave {key} out"
+            "{key} would read annotated objects before the clock of a timed run starts, which the \
+             rules forbid: make one store of each split with `onegraph prep`, and leave {key} out"
         )));
     }
     stores(data).iter().try_for_each(|store| remote::refuse(store, "the store of a timed run"))
 }
 
-/// The stores that the config names.
+/// The stores that are named in the config.
 fn stores(data: &Data) -> Vec<&Path> {
     let listed = data.train.iter().chain(&data.val).map(|set| &set.store);
     let stores = [&data.train_store, &data.val_store].into_iter().chain(listed);
     stores.flatten().map(Path::new).collect()
 }
 
-/// Runs of one command, on devices that are opened once.
+/// The runs of one command. They share the devices, which are opened once.
 struct Series<'a> {
     args: &'a RunArgs,
     config: &'a Config,
@@ -161,7 +167,7 @@ struct Series<'a> {
     opened: Option<(Backend, Team)>,
 }
 
-/// All runs, one after the other.
+/// Makes all runs, one after another.
 fn timed_runs(
     args: &RunArgs,
     config: &Config,
@@ -179,12 +185,12 @@ fn timed_runs(
     }
     // Without `--seed`, rank 0's clock is the seed.
     let seed = args.seed.unwrap_or_else(|| {
-        // Truncated: any number is a valid seed.
+        // Truncation is harmless: any number is a valid seed.
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u32)
     });
     let seed = match rank.group().broadcast("the seed", &seed.to_le_bytes())?.try_into() {
         Ok(bytes) => u32::from_le_bytes(bytes),
-        Err(_) => return Err(EngineError::RankLost("the first rank sent no seed".into())),
+        Err(_) => return Err(EngineError::RankLost("rank 0 sent no seed".into())),
     };
     let mut series = Series { args, config, rank, stop, seed, submission, opened: None };
     let (mut logs, mut diverged, mut outcome) = (Vec::new(), None, Outcome::Done);
@@ -200,8 +206,8 @@ fn timed_runs(
         };
         if ended == Outcome::Interrupted {
             rank.progress.say(&format!(
-                "interrupted: {} ends as aborted, and a timed run is not resumed; move it and {} \
-                 away, and make the runs that are missing with --first {number}",
+                "interrupted: {} is marked as aborted, and a timed run cannot be resumed; move it \
+                 and {} away, and continue with --first {number}",
                 log.display(),
                 args.run_folder(number).display()
             ));
@@ -211,7 +217,7 @@ fn timed_runs(
         logs.push(log);
         if number + 1 < args.numbers().end && series.is_interrupted()? {
             let next = number + 1;
-            rank.progress.say(&format!("interrupted; make the other runs with --first {next}"));
+            rank.progress.say(&format!("interrupted; continue with --first {next}"));
             outcome = Outcome::Interrupted;
             break;
         }
@@ -222,14 +228,14 @@ fn timed_runs(
     diverged.map_or(Ok(outcome), Err)
 }
 
-/// Rejects overwriting an earlier run, before the first run and not hours later.
+/// Checks before the first run that no earlier run would be overwritten.
 fn refuse_earlier(args: &RunArgs, submission: &Submission) -> Result<(), EngineError> {
     for number in args.numbers() {
         for earlier in [submission.result(&args.out, number), args.run_folder(number)] {
             if earlier.exists() {
                 return Err(EngineError::Usage(format!(
-                    "{} is of an earlier run: give another --out, move it away, or number the runs \
-                     from another --first",
+                    "{} belongs to an earlier run: use a different --out, move it away, or start \
+                     numbering at a different --first",
                     earlier.display()
                 )));
             }
@@ -239,7 +245,7 @@ fn refuse_earlier(args: &RunArgs, submission: &Submission) -> Result<(), EngineE
 }
 
 impl Series<'_> {
-    /// One run. If it fails before its clock starts, it leaves no log.
+    /// Makes one run. If it fails before its clock starts, no log is written.
     fn run(&mut self, number: usize) -> Result<Outcome, EngineError> {
         let (args, rank) = (self.args, self.rank);
         let seed = self.seed.wrapping_add(number as u32);
@@ -260,13 +266,13 @@ impl Series<'_> {
         let ended = self.timed(number, config, &cleared, timer.as_ref());
         self.stop.end_at_once();
         if let (Err(_), Some(timer)) = (&ended, &timer) {
-            // The error of the run is reported instead.
+            // A second error is ignored: the caller gets the run's error.
             let _ = lock(timer).abort();
         }
         ended
     }
 
-    /// The timed part of the initialization, and the run.
+    /// The timed part: the rest of the initialization, and training.
     fn timed(
         &mut self,
         number: usize,
@@ -291,7 +297,7 @@ impl Series<'_> {
         timed_run(config, number, rank, (backend, team), timer.cloned(), self.stop)
     }
 
-    /// True if a signal arrived between two runs.
+    /// True if a signal has requested the end, on rank 0 if the ranks have joined.
     fn is_interrupted(&self) -> Result<bool, EngineError> {
         let here = self.stop.flag().load(Ordering::SeqCst);
         let Some((_, team)) = &self.opened else { return Ok(here) };
@@ -303,14 +309,15 @@ fn lock(timer: &Mutex<Timer>) -> MutexGuard<'_, Timer> {
     timer.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Drops each host's page cache, once for all of its ranks; rank 0 gets the result of each host.
+/// Clears the page cache of every host, on the first rank of each. Rank 0 gets the result of each
+/// host.
 fn clear(
     args: &RunArgs,
     config: &Config,
     rank: &Rank<'_>,
 ) -> Result<Vec<(String, Cleared)>, EngineError> {
     let group = rank.group();
-    // A run with synthetic data has it in memory.
+    // There is nothing to clear for synthetic data.
     let own = match group.is_first_of_host() {
         true if args.keep_caches || config.data.synthetic.is_some() => Some(Cleared::Nothing),
         true => Some(clear_caches(&stores(&config.data))),
@@ -325,7 +332,7 @@ fn clear(
     Ok(by_host)
 }
 
-/// One run.
+/// Trains one run in its run directory.
 fn timed_run(
     config: Config,
     number: usize,
@@ -356,7 +363,7 @@ fn timed_run(
     Ok(outcome)
 }
 
-/// Stopwatches of the ranks that write no log.
+/// The observer of ranks that write no log.
 #[derive(Debug)]
 struct NullObserver;
 
@@ -366,7 +373,8 @@ impl Observer for NullObserver {
     }
 }
 
-/// Notes for the reader of a log: every deviation from the reference, with its clause.
+/// Notes for the reader of a log: each deviation from the reference with the rule that allows or
+/// forbids it, and the cleared caches.
 fn notes(deviations: &[Deviation], cleared: &[(String, Cleared)], keeps_caches: bool) -> String {
     let mut text = String::from("deviations from the reference (training_rules.adoc):");
     for Deviation { what, clause, is_allowed } in deviations {
@@ -380,14 +388,15 @@ fn notes(deviations: &[Deviation], cleared: &[(String, Cleared)], keeps_caches: 
     if cleared.iter().any(|(_, done)| *done != Cleared::Machine) {
         let fix = match keeps_caches {
             true => "leave out --keep-caches",
-            false => "run as root on stores, or clear it before",
+            false => "run as root with stores, or clear the page cache before",
         };
-        let _ = write!(text, "\nthe rules ask for that (Data State at Start of Run): {fix}");
+        let _ =
+            write!(text, "\nthe rules require cleared caches (Data State at Start of Run): {fix}");
     }
     text
 }
 
-/// Writes the system description, and how to repeat the run.
+/// Writes the system description, and the files that describe how to repeat the run.
 fn describe(
     args: &RunArgs,
     submission: &Submission,
@@ -413,7 +422,7 @@ fn describe(
     Ok(())
 }
 
-/// Prints the score of the runs or, without one, each run.
+/// Prints the score of the runs or, if they give none, each run.
 fn conclude(logs: &[PathBuf]) -> Result<(), EngineError> {
     let runs: Vec<RunLog> = logs.iter().map(|path| RunLog::read(path)).collect::<Result<_, _>>()?;
     if let Ok(score) = Score::new(runs.clone()) {

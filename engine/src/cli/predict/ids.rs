@@ -1,11 +1,11 @@
-//! Ids of the images in the results.
+//! Image ids in the results.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Ids of images by their files: the numbers in COCO's file names, so that `eval --gt` can match
-/// them. A file whose name is not a number gets an id above all numbers, starting at 0 if there is
-/// none.
+/// Image ids, one per file: the number that is the file's name, as in COCO, so that `eval --gt` can
+/// match results with annotations. Other files get consecutive ids above all these numbers, or from
+/// 0 if there are none.
 pub(super) fn image_ids(files: &[PathBuf]) -> Vec<u64> {
     let named: Vec<Option<u64>> = files.iter().map(|file| number(file)).collect();
     let mut uses: BTreeMap<u64, usize> = BTreeMap::new();
@@ -16,7 +16,7 @@ pub(super) fn image_ids(files: &[PathBuf]) -> Vec<u64> {
     named.iter().filter_map(|id| id.filter(own).or_else(|| free.next())).collect()
 }
 
-/// One line if some ids are not the numbers in the file names.
+/// A message if some file has an id that is not its name.
 pub(super) fn remark(files: &[PathBuf], ids: &[u64]) -> Option<String> {
     let others = files.iter().zip(ids).filter(|(file, id)| number(file) != Some(**id));
     let others: Vec<_> = others.collect();

@@ -9,29 +9,30 @@ use crate::EngineError;
 use crate::remote::local;
 use crate::run_dir::io;
 
-/// Extensions of images. The bytes determine the format, and whether onegraph reads it.
+/// Extensions of image files in folders. The actual format is determined from a file's contents.
 const EXTENSIONS: [&str; 19] = [
     "avif", "bmp", "gif", "heic", "heif", "jfif", "jif", "jp2", "jpe", "jpeg", "jpg", "jxl", "pgm",
     "png", "pnm", "ppm", "tif", "tiff", "webp",
 ];
 
-/// Images to predict on.
+/// The images to predict on.
 #[derive(Debug, Default)]
 pub(super) struct Inputs {
-    /// Image files of folders, and all files given explicitly.
+    /// The image files found in folders, and all files given explicitly.
     pub(super) files: Vec<PathBuf>,
-    /// Errors: given paths that are neither file nor folder, and folders that cannot be read.
+    /// Errors about given paths that do not exist, and folders that cannot be read.
     pub(super) faults: Vec<EngineError>,
-    /// Pictures in the folders written by an earlier run.
+    /// Number of skipped pictures that an earlier run wrote into the folders.
     pub(super) drawn: usize,
 }
 
 impl Inputs {
-    /// The files given, and those in the folders given and their subfolders, sorted within each
-    /// folder. Pictures that an earlier run wrote are skipped, as are files under `out`.
+    /// Collects the given files, and the image files in the given folders and their subfolders,
+    /// sorted within each folder. Pictures that an earlier run wrote, and files under `out`, are
+    /// skipped.
     ///
     /// # Errors
-    /// As for [`local`]. If no image is found: the error of a given path that cannot be read, or
+    /// As for [`local`]. If no image is found: the error about the first unreadable path, or
     /// [`EngineError::Usage`].
     pub(super) fn collect(paths: &[PathBuf], out: &Path) -> Result<Self, EngineError> {
         let out = fs::canonicalize(out).ok();
@@ -47,7 +48,7 @@ impl Inputs {
             }
         }
         if inputs.files.is_empty() {
-            let text = "there is no image file in what was named";
+            let text = "no image file was found in the given paths";
             return Err(match inputs.faults.is_empty() {
                 true => EngineError::Usage(text.into()),
                 false => inputs.faults.swap_remove(0),
@@ -65,7 +66,7 @@ impl Inputs {
         paths.sort();
         let drawn = drawn_in(folder);
         for path in paths {
-            // A link to a folder may lead back up, and is not followed.
+            // Symbolic links to folders are not followed: they may form a cycle.
             let is_folder = path.is_dir() && !path.is_symlink();
             if is_folder && fs::canonicalize(&path).ok().as_deref() != out {
                 self.add_folder(&path, out);

@@ -1,4 +1,4 @@
-//! `onegraph predict`: COCO results and pictures for your own images.
+//! `onegraph predict`: detects objects on the user's images, and writes COCO results and pictures.
 
 mod ids;
 mod inputs;
@@ -30,35 +30,36 @@ use pictures::Pictures;
 pub(super) struct PredictArgs {
     #[command(flatten)]
     model: ModelArgs,
-    /// Output directory for pictures and predictions.json. An image's id is the number that is its
-    /// file's name, as in COCO; a file of another name, or whose number another file has too, gets
-    /// an id above all these numbers.
+    /// Output directory for pictures and predictions.json. An image's id is its file name if that
+    /// is a number, as in COCO. Files with other names, or with a number that was used already, get
+    /// ids above these numbers.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Minimum score of drawn detections, 0 to 1; predictions.json contains all.
+    /// Minimum score of drawn detections, 0 to 1. predictions.json contains all detections.
     #[arg(long, default_value_t = 0.5, value_parser = score)]
     min_score: f32,
-    /// Stop at the first path that does not exist or image that cannot be read, instead of naming
-    /// and skipping it.
+    /// Stop at the first path that does not exist or image that cannot be read, instead of
+    /// reporting and skipping it.
     #[arg(long)]
     strict: bool,
-    /// Image files, or folders, which are searched with their subfolders. Pictures that an
-    /// earlier run drew there are left out.
+    /// Image files, or folders, which are searched recursively. Pictures that an earlier run wrote
+    /// there are skipped.
     #[arg(required = true)]
     images: Vec<PathBuf>,
     #[command(flatten)]
     device: DeviceArgs,
 }
 
-/// Images that are read, or not drawn yet, while the model runs.
+/// Maximum number of images that are queued between reading and the model, and between the model
+/// and drawing.
 const AHEAD: usize = 2;
 
-/// The detections of all images.
+/// File with the detections of all images.
 const RESULTS: &str = "predictions.json";
 
 fn score(text: &str) -> Result<f32, String> {
     let score = text.parse::<f32>().ok().filter(|score| (0.0..=1.0).contains(score));
-    score.ok_or_else(|| "a score lies between 0 and 1".to_string())
+    score.ok_or_else(|| "a score must be between 0 and 1".to_string())
 }
 
 pub(super) fn run(args: &PredictArgs) -> Result<(), EngineError> {
@@ -71,7 +72,7 @@ pub(super) fn run(args: &PredictArgs) -> Result<(), EngineError> {
     }
     if inputs.drawn > 0 {
         let drawn = counted(inputs.drawn, "picture");
-        progress.say(&format!("left out: {drawn} that an earlier run drew"));
+        progress.say(&format!("skipped: {drawn} that an earlier run wrote"));
     }
     make_dir(&args.out)?;
     check_ours(&args.out.join(RESULTS))?;
@@ -83,8 +84,8 @@ pub(super) fn run(args: &PredictArgs) -> Result<(), EngineError> {
     let found_from = model.config.model.detections.score_threshold;
     if args.min_score < found_from {
         progress.say(&format!(
-            "objects are found from a score of {found_from} on: --min-score {} draws no more; lower \
-             it with --set model.detections.score_threshold=0",
+            "only detections with scores of at least {found_from} are kept, so --min-score {} \
+             draws no additional ones; to draw more, add --set model.detections.score_threshold=0",
             args.min_score
         ));
     }
@@ -102,8 +103,8 @@ pub(super) fn run(args: &PredictArgs) -> Result<(), EngineError> {
     }
 }
 
-/// Detects on the files, and returns the last image that was read. While the model runs on an
-/// image, one thread reads the next, and another draws the previous one.
+/// Runs detection on the files, and returns the last image that could be read. While the model
+/// processes an image, one thread reads the next, and another draws the previous one.
 fn detect(
     predictor: &mut Predictor,
     files: Vec<PathBuf>,
@@ -115,7 +116,7 @@ fn detect(
     let last = std::thread::scope(|scope| {
         let (hand, read) = sync_channel(AHEAD);
         scope.spawn(move || {
-            // Until all are read, or the receiver is dropped.
+            // Stops early if the receiver was dropped.
             files.into_iter().all(|file| {
                 let image = Image::read(&file, 0, most, exif);
                 hand.send((file, image)).is_ok()
@@ -141,8 +142,7 @@ fn detect(
                         bar.suspend(|| progress.say(&text));
                     }
                     let found = predictor.detect(&image)?;
-                    // The thread receives every image, unless an error of a picture ends the
-                    // command.
+                    // Sending fails only if the drawing thread has ended with an error.
                     if give.send((file, image, found)).is_err() {
                         break;
                     }
@@ -161,7 +161,8 @@ fn detect(
     Ok(last)
 }
 
-/// Rejects replacing detections that another program wrote: ours have the image's file name.
+/// Rejects an existing results file that another program wrote: onegraph's contain each image's
+/// file name.
 fn check_ours(path: &Path) -> Result<(), EngineError> {
     if dali::file::regular(path).is_err() {
         return Ok(());
@@ -173,12 +174,12 @@ fn check_ours(path: &Path) -> Result<(), EngineError> {
         return Ok(());
     }
     Err(EngineError::Usage(format!(
-        "{} was not written by onegraph predict: move it away, or name another --out",
+        "{} was not written by onegraph predict: move it away, or use a different --out",
         path.display()
     )))
 }
 
-/// Images that cannot be read.
+/// Images that could not be read.
 #[derive(Default)]
 struct Skips {
     strict: bool,
@@ -187,7 +188,7 @@ struct Skips {
 }
 
 impl Skips {
-    /// Prints an error and continues; with `--strict` it ends the command.
+    /// Prints an error and counts it; with `--strict`, returns it instead.
     fn add(&mut self, fault: EngineError, progress: &Progress) -> Result<(), EngineError> {
         if self.strict {
             return Err(fault);
@@ -199,18 +200,19 @@ impl Skips {
     }
 }
 
-/// The files that a prediction writes.
+/// Writes the output files of a prediction.
 struct Output<'a> {
     args: &'a PredictArgs,
     names: Vec<String>,
     ids: Vec<u64>,
-    /// The folder's pictures, from the first image on.
+    /// The pictures in the output folder; `None` before the first image.
     pictures: Option<Pictures>,
-    /// The first picture that could not be written; drawing stops there.
+    /// The error of the first picture that could not be written; no more are drawn afterwards.
     undrawn: Option<EngineError>,
-    /// The images that were read.
+    /// Files of the images that were read.
     files: Vec<PathBuf>,
-    /// Each with its image's position in `files`: ids depend on which images can be read.
+    /// Detections, each with the index of its image in `files`. Image ids are assigned at the end,
+    /// since they depend on which images can be read.
     results: Vec<(usize, Detection)>,
 }
 
@@ -220,10 +222,11 @@ impl<'a> Output<'a> {
         Self { args, names, ids, pictures: None, undrawn: None, files: vec![], results: vec![] }
     }
 
-    /// Adds the detections on an image, and draws them. A full disk only ends the drawing.
+    /// Adds the detections on an image, and draws them. If a picture cannot be written, no more are
+    /// drawn.
     ///
     /// # Errors
-    /// An error of a picture, with `--strict`.
+    /// With `--strict`, if a picture cannot be written.
     fn add(
         &mut self,
         file: PathBuf,
@@ -253,7 +256,8 @@ impl<'a> Output<'a> {
         image: &Image,
         found: &ImageDetections,
     ) -> Result<(), EngineError> {
-        // Not earlier: a run that reads no image keeps the last one's pictures.
+        // Created at the first image, so that the pictures of an earlier run are kept if no image
+        // can be read.
         let pictures = match &mut self.pictures {
             Some(pictures) => pictures,
             none => none.insert(Pictures::begin(&self.args.out)?),

@@ -1,4 +1,4 @@
-//! The pictures in a prediction's output folder: only files that onegraph wrote are ever removed.
+//! The pictures in a prediction's output folder. Only files that onegraph wrote are removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -12,12 +12,13 @@ use crate::checkpoint::hex_digest;
 use crate::draw::png;
 use crate::run_dir::{io, write_whole};
 
-/// Bytes of a name that leave room for a number and an ending among the 255 of file systems.
+/// Maximum length of a name in bytes. With number and extension it stays within the 255 bytes of
+/// file systems.
 const LONGEST_NAME: usize = 200;
-/// Lists the pictures that a run wrote, in the form of `sha256sum`.
+/// File that lists the pictures that a run wrote, in the format of `sha256sum`.
 const LIST: &str = "pictures.sha256";
 
-/// Writes the pictures of one run.
+/// Writes the pictures of one prediction run.
 #[derive(Debug)]
 pub(super) struct Pictures {
     folder: PathBuf,
@@ -25,8 +26,8 @@ pub(super) struct Pictures {
 }
 
 impl Pictures {
-    /// Opens a folder: pictures that an earlier run wrote there, and that have not been changed
-    /// since, are removed.
+    /// Opens a folder. Removes the pictures that an earlier run wrote there, unless they were
+    /// changed since.
     ///
     /// # Errors
     /// [`EngineError::Io`] names the file.
@@ -44,8 +45,7 @@ impl Pictures {
         Ok(Self { folder: folder.to_path_buf(), list })
     }
 
-    /// Writes a picture as `NAME.png`, or `NAME-2.png` and so on if a file of that name is not
-    /// ours.
+    /// Writes a picture as `NAME.png`, or as `NAME-2.png` etc. if a file with that name exists.
     ///
     /// # Errors
     /// [`EngineError::Io`] names the file.
@@ -60,7 +60,7 @@ impl Pictures {
         };
         let path = self.folder.join(&file);
         let bytes = png(picture)?;
-        // The list comes first: a picture missing from it would never be removed.
+        // The list is written first: a picture that is not listed would never be removed.
         let line = format!("{}  {file}\n", hex_digest(&bytes));
         let listed = self.list.write_all(line.as_bytes());
         listed.map_err(io(&self.folder.join(LIST)))?;
@@ -68,13 +68,13 @@ impl Pictures {
     }
 }
 
-/// Names of the pictures that an earlier run wrote into a folder.
+/// Names of the pictures that earlier runs wrote into a folder.
 pub(super) fn drawn_in(folder: &Path) -> BTreeSet<String> {
     let list = fs::read_to_string(folder.join(LIST)).unwrap_or_default();
     listed(&list).into_keys().collect()
 }
 
-/// Names and digests of a list; names that lead out of the folder are ignored.
+/// Parses a list into names and digests. Names that point outside the folder are ignored.
 fn listed(text: &str) -> BTreeMap<String, String> {
     let lines = text.lines().filter_map(|line| line.split_once("  "));
     let inside = lines.filter(|(_, name)| Path::new(name).file_name() == Some(name.as_ref()));
@@ -108,7 +108,7 @@ mod tests {
         second.add("0003_d", &picture).unwrap();
         assert_eq!(fs::read(folder.path().join("0003_d.png")).unwrap(), b"another's");
         assert!(names(folder.path()).contains(&"0003_d-2.png".to_string()));
-        // A modified list cannot lead out of the folder.
+        // An edited list must not cause files outside the folder to be removed.
         let outside = folder.path().join("outside");
         fs::write(&outside, "x").unwrap();
         let inner = folder.path().join("inner");

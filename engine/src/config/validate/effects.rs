@@ -1,4 +1,4 @@
-//! Reasons to reject a new run or to warn about it: values, each valid, that in combination do not
+//! Errors and warnings for new runs about values that are valid, but whose combination does not
 //! have the expected effect.
 
 use std::collections::HashSet;
@@ -8,12 +8,12 @@ use crate::config::{
 };
 use crate::model::detectors;
 
-/// Keys that only have an effect under some value of another key.
+/// Keys that have no effect for certain values of another key, `switch`.
 #[derive(Debug)]
 pub(crate) struct Idle {
     /// The keys, or tables of keys (`model.mask_head.`).
     pub(crate) keys: &'static [&'static str],
-    /// The key that decides.
+    /// The key whose value decides.
     pub(crate) switch: &'static str,
     pub(crate) applies: fn(&Config) -> bool,
 }
@@ -87,27 +87,27 @@ const IDLE: &[Idle] = &[
 ];
 
 impl Config {
-    /// True if the learning rate reaches its full value before the run ends, or if its epochs are
-    /// not yet converted to steps.
+    /// True if the warm-up ends before the run does, or if the length of the run in steps is not
+    /// yet known.
     pub(crate) fn warmup_ends(&self) -> bool {
         self.train.steps == 0
             || self.solver.warmup_steps
                 < self.train.steps.saturating_add(self.solver.first_schedule_step)
     }
 
-    /// Warnings before a new run with this config: a message for each value that has no effect, or
-    /// not the expected one. `origins` are the config's.
+    /// Warnings for a new run: a message for each value that has no effect, or an unexpected one.
+    /// `origins` are the origins of this config's values.
     ///
     /// # Errors
-    /// [`ConfigError::Invalid`] for contradictory values: a warm-up that never ends, or an input
-    /// mean that no pixel has.
+    /// [`ConfigError::Invalid`] for contradictory values: a warm-up that does not end, an input
+    /// mean outside the range of pixels, or an image id that is listed twice.
     pub fn advice(&self, origins: &Origins) -> Result<Vec<String>, ConfigError> {
         let refuse = |key: &str, problem| {
             let file = origins.get(key).map_or("config".into(), |origin| origin.file.clone());
             Err(ConfigError::Invalid { file, key: key.into(), problem })
         };
         let (solver, input, steps) = (&self.solver, &self.input, self.train.steps);
-        // A length in epochs is known, and checked, when the data is.
+        // A run in epochs is checked later, when the data is known.
         if self.train.epochs.is_none() && !self.warmup_ends() {
             return refuse(
                 "solver.warmup_steps",
@@ -119,13 +119,13 @@ impl Config {
             );
         }
         let white = 255.0 * input.pixel_scale;
-        // As written, 255 and 1/255 do not multiply to exactly 1.
+        // With a tolerance: 255 times the rounded 1/255 is not exactly 1.
         if input.mean.iter().any(|mean| !(0.0..=1.001 * white).contains(mean)) {
             return refuse(
                 "input.mean",
                 format!(
-                    "is {:?}, but pixels lie between 0 and {white} (255 x input.pixel_scale); scale \
-                 the mean and input.std, or set input.pixel_scale to what they are for",
+                    "is {:?}, but pixels are between 0 and {white} (255 x input.pixel_scale); \
+                     scale the mean and input.std, or set input.pixel_scale to match them",
                     input.mean
                 ),
             );
@@ -157,14 +157,15 @@ impl Config {
         }
         if self.is_scored_on_training_data() && !self.eval.train_set {
             advice.push(
-                "the validation data is the training data: its AP says nothing about new images"
+                "the validation data is the training data: its AP does not measure accuracy on new \
+                 images"
                     .into(),
             );
         }
         Ok(advice)
     }
 
-    /// Adds a message for each value that, with the others, leaves a part untrained.
+    /// Adds a message for each combination of values with which a part of the model is not trained.
     fn without_training(&self, advice: &mut Vec<String>) {
         advice.extend((self.model.kind.family().advice)(self));
         let rate = self.rate_for_batch(self.solver.learning_rate);
@@ -173,7 +174,8 @@ impl Config {
         }
     }
 
-    /// A message for each key that was set, after its switch or along with it, and is not read.
+    /// A message for each key that has no effect, and that was set in the same layer as its switch
+    /// or a later one.
     fn idle(&self, origins: &Origins) -> Result<Vec<String>, ConfigError> {
         let changed = Config::default().differences(self)?;
         let layer = |key: &str| origins.get(key).map_or(0, |origin| origin.layer);
@@ -264,7 +266,7 @@ mod tests {
             let fault = advice(preset, set).expect_err(words);
             assert!(fault.contains(words), "{fault}");
         }
-        // The mean of white images.
+        // An input mean of 1, that of white images, is valid.
         for pixel_scale in ["0.00392156862745098", "1"] {
             let mean = if pixel_scale == "1" { "255" } else { "1" };
             let mean = format!("input.mean=[{mean}, 0, 0]");
@@ -273,7 +275,7 @@ mod tests {
         }
     }
 
-    /// A ConvNeXt has fixed norms, and groups apply only to a ResNet.
+    /// A ConvNeXt's norms are fixed, and norm groups only apply to a ResNet.
     #[test]
     fn keys_of_another_backbone_are_reported() {
         let set = ["model.backbone.norm=group_norm", "model.backbone.groups=3"];
@@ -288,7 +290,8 @@ mod tests {
         assert!(fault.contains("remove it"), "{fault}");
     }
 
-    /// A run shortened by `--set`, or by a file that extends the one with the warm-up.
+    /// Covers runs that are shortened by `--set`, or by a file that extends the file with the
+    /// warm-up.
     #[test]
     fn warmup_is_shortened_with_the_run() {
         let warmup = |preset: &str, set: &str| {
@@ -309,7 +312,7 @@ mod tests {
         std::fs::write(&file, "extends = \"quickstart\"\n[train]\nsteps = 100").expect("room");
         let file = file.to_string_lossy();
         assert_eq!(warmup(&file, "train.seed=1"), half(50));
-        // A run that has begun keeps its value.
+        // The warm-up of a resumed run is not changed.
         let (again, _) =
             Config::load_as_written("tiny", &["train.steps=60".into()]).expect("a config");
         assert_eq!(again.solver.warmup_steps, 1000);
@@ -333,7 +336,7 @@ mod tests {
             ("micro", &["data.repeat=linear"], "data.repeat_threshold = 0"),
             ("micro", &["solver.learning_rate=1e-20"], "= 1e-20 changes no weight"),
             ("micro", &["model.rpn.positive_fraction=0"], "model.rpn.positive_fraction = 0 of"),
-            ("micro", &["model.roi.positive_fraction=0.01"], "is less than 1, so nothing is"),
+            ("micro", &["model.roi.positive_fraction=0.01"], "is less than 1, so no positives are"),
             ("torchvision_r50", &["train.steps=200000", "solver.milestones=[9,300000]"], "1 of"),
             (
                 "torchvision_r50",
@@ -350,7 +353,7 @@ mod tests {
             let found = advice(preset, set).expect("advice");
             assert!(found.len() == 1 && found[0].contains(words), "{set:?}: {found:?}");
         }
-        // A preset's value was not set by the user, who changes the switch after it.
+        // No warning if only the preset sets the key: the user set the switch in a later layer.
         for (preset, set) in [
             ("torchvision_r50", &["solver.schedule=cosine"][..]),
             ("tiny", &["model.kind=faster_rcnn", "model.box_head.loss=giou"]),

@@ -13,7 +13,7 @@ pub(crate) use sizes::Tensor;
 use crate::config::{Augment, Config, ConfigError, LossWeights, Solver, Train, schema};
 
 impl Config {
-    /// Checks that every value is valid, by itself and in combination.
+    /// Checks each value, and combinations of values.
     ///
     /// [`Config::load`] already does this; call it for a config built or changed in code.
     ///
@@ -28,8 +28,8 @@ impl Config {
         }
     }
 
-    /// The config with the default of each key that only training reads and checks compare with
-    /// others.
+    /// A copy for checks before detection: keys that only training reads have their defaults, so
+    /// that they cannot fail a check.
     pub(crate) fn to_detect(&self) -> Self {
         let mut config = Self {
             solver: Solver::default(),
@@ -46,7 +46,7 @@ impl Config {
         config
     }
 
-    /// The dotted key and the error of the first invalid value.
+    /// The dotted key of the first invalid value, and the error.
     pub(crate) fn find_invalid(&self) -> Option<(String, String)> {
         let mut check = Check::default();
         crate::model::keys::check(self, &mut check);

@@ -19,7 +19,7 @@ pub(super) fn check(config: &Config, check: &mut Check) {
     }
     for (i, rule) in config.train.log.iter().enumerate() {
         check.require(!rule.reduce.is_empty(), &format!("train.log[{i}].reduce"), || {
-            "is empty; give one of mean, l2, min, max, std and histogram".into()
+            "is empty; list some of mean, l2, min, max, std and histogram".into()
         });
     }
     loss_weights(config, check);

@@ -6,7 +6,7 @@ use configs::Check;
 
 use crate::config::{BestMetric, Config, Data, Schedule, Train};
 
-/// The limit of TOML integers: a config must survive saving.
+/// TOML integers are at most this: a larger seed could not be saved.
 const MAX_SEED: u64 = i64::MAX as u64;
 /// The allowed values of `data.synthetic.kind`.
 const SYNTHETIC_KINDS: [&str; 1] = ["shapes"];
@@ -37,7 +37,8 @@ fn input(config: &Config, check: &mut Check) {
         )
     });
     check.at_least_one("input.size_divisor", input.size_divisor);
-    // Maps of neighbouring levels must differ by exactly 2 for the FPN's upsampling.
+    // The FPN's upsampling requires that the map sizes of adjacent levels differ by a factor of
+    // exactly 2.
     let strides = config.level_strides();
     let coarsest = config.num_backbone_levels().checked_sub(1).and_then(|last| strides.get(last));
     let coarsest = coarsest.copied().unwrap_or(1);
@@ -139,7 +140,8 @@ fn data(config: &Config, check: &mut Check) {
     }
 }
 
-/// Each set of a list is given in one way, and not by another key as well.
+/// Checks that each set of a list is either a store or COCO files, and that the data is not also
+/// given by another key.
 fn lists(data: &Data, check: &mut Check) {
     let train = ["train_store", "train_images"].into_iter();
     let train = train.zip([&data.train_store, &data.train_images]);
@@ -215,7 +217,8 @@ fn solver(config: &Config, check: &mut Check) {
     );
 }
 
-/// Learning rates above 0 stay above 0 in f32, where the device may flush subnormal numbers to 0.
+/// Checks that learning rates above 0 are normal numbers in f32: a device may flush subnormal
+/// numbers to 0.
 fn rates(config: &Config, check: &mut Check) {
     let solver = &config.solver;
     let drops = match solver.schedule {
@@ -241,7 +244,7 @@ fn rates(config: &Config, check: &mut Check) {
     }
 }
 
-/// Groups divide micro-steps, and micro-steps divide the batch.
+/// Checks that the group size divides a micro-step, and the micro-steps divide the batch.
 fn groups(train: &Train, check: &mut Check) {
     let (batch, group) = (train.batch_size, train.images_per_group);
     let key = "train.micro_steps";
@@ -295,7 +298,7 @@ fn train(config: &Config, check: &mut Check) {
     }
     let decay = train.ema_decay.unwrap_or(0.0);
     check.require(decay as f32 != 1.0, "train.ema_decay", || {
-        format!("is {decay}, so the average never changes; give a smaller part, such as 0.9998")
+        format!("is {decay}, so the average never changes; give a smaller value, such as 0.9998")
     });
     check.text("train.run_dir", &train.run_dir);
     if let Some(name) = &train.name {

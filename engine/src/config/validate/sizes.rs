@@ -1,14 +1,15 @@
-//! Limits on sizes: no tensor of a program may be larger than a machine's memory. Within them the
-//! planner's arithmetic cannot overflow; whether the memory suffices is checked later.
+//! Limits on tensor sizes. They ensure that the planner's arithmetic cannot overflow. The planner
+//! checks later that the memory suffices.
 
 use configs::Check;
 
 use crate::config::{Config, Stage};
 
-/// Most elements of one tensor: 64 GiB in f32.
+/// Maximum number of elements of a tensor: 64 GiB in f32.
 const MAX_ELEMENTS: u128 = 1 << 34;
 
-/// A tensor: the key to reduce, its dimensions in words, and its dimensions.
+/// A tensor that a program contains: the config key to reduce if it is too large, the meaning of
+/// its dimensions, and the dimensions.
 #[derive(Clone, Debug)]
 pub(crate) struct Tensor {
     pub(crate) key: &'static str,
@@ -35,20 +36,21 @@ fn tensors(config: &Config) -> Vec<Tensor> {
 }
 
 impl Config {
-    /// Images per program at least, in training and evaluation: how many groups of the batch a
-    /// program holds depends on ranks and device, and is checked when its memory is planned.
+    /// Minimum number of images in a training or evaluation program. A program may contain several
+    /// groups of the batch, which depends on ranks and device and is checked when its memory is
+    /// planned.
     pub(crate) fn most_images(&self) -> usize {
         self.train.images_per_group.max(self.eval.batch_size)
     }
 
-    /// The longest side of a padded image.
+    /// Maximum side of a padded image.
     pub(crate) fn most_side(&self) -> usize {
         let side = self.input.max_size.max(self.input.augment.jitter_size);
         side.next_multiple_of(self.input.size_divisor.max(1))
     }
 }
 
-/// Feature maps, and the weights of the backbone.
+/// The input image, feature maps, and the weights of backbone and FPN.
 fn maps(config: &Config) -> Vec<Tensor> {
     let model = &config.model;
     let (images, side) = (config.most_images(), config.most_side());

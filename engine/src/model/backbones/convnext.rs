@@ -16,7 +16,7 @@ use crate::model::params::{Init, Layout, ParamKind};
 const INIT: Init = Init::Normal { std: 0.02 };
 /// Initial layer scale of a branch.
 const SCALE: Init = Init::Constant(1e-6);
-/// A linear layer in a block has this many times the block's channels.
+/// Factor by which the first linear layer of a block widens its channels.
 const EXPANSION: usize = 4;
 
 pub(super) const ENTRY: BodyEntry = BodyEntry {
@@ -78,7 +78,7 @@ fn build(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, GraphError> {
     Ok(maps)
 }
 
-/// A convolution of non-overlapping patches with this side.
+/// A convolution whose kernel size equals its stride: non-overlapping patches.
 fn patches(
     net: &mut Net<'_>,
     x: TensorId,
@@ -98,7 +98,7 @@ fn norm(net: &mut Net<'_>, x: TensorId, name: &str) -> Result<TensorId, GraphErr
     Ok(y)
 }
 
-/// A linear layer at each position.
+/// A linear layer applied at each position: a 1x1 convolution.
 fn linear(
     net: &mut Net<'_>,
     x: TensorId,
@@ -112,8 +112,8 @@ fn linear(
     net.conv(Conv2dInputs { bias, ..plain(x, w) }, ConvShape::new(channels, 1, 1), false)
 }
 
-/// A depthwise convolution, a norm, and two linear layers, added to the input. Blocks are numbered
-/// through the backbone, from 0.
+/// A residual block: the branch is a depthwise convolution, a norm and two linear layers. `number`
+/// counts the backbone's blocks from 0.
 fn block(
     net: &mut Net<'_>,
     x: TensorId,
@@ -135,8 +135,8 @@ fn block(
     net.program.apply1(ScaledResidual { drop }, inputs)
 }
 
-/// Stochastic depth: the images that skip the branch of a block in training; none in a frozen
-/// stage.
+/// Stochastic depth, which skips the branch of a block for random images in training; `None` in a
+/// frozen stage.
 fn drop(net: &Net<'_>, number: usize) -> Option<Drop> {
     let config = &net.spec.config;
     let backbone = &config.model.backbone;

@@ -1,7 +1,7 @@
-//! Backbones. A backbone is a file with a [`BodyEntry`]: its stages, the constraints on its keys,
-//! and a `build`, which returns the feature maps of its stages, finest first; parameter names are
-//! torchvision's. The keys of all backbones are one table, [`Backbone`], each key with the
-//! backbones that read it.
+//! Backbones. Each backbone is a file with a [`BodyEntry`]: its stages, the constraints on its
+//! keys, and `build`, which returns the stages' feature maps, finest first. Parameter names are
+//! torchvision's. All backbones share one table of keys, [`Backbone`]; `of` lists the backbones
+//! that read a key.
 
 mod convnext;
 mod resnet;
@@ -19,7 +19,7 @@ use super::params::Init;
 pub use resnet::{Block, BodyOutput};
 pub(super) use resnet::{has_frozen_stem, on_rois};
 
-/// The backbones, each with its documentation and its file.
+/// Lists the backbones, each with its documentation and its module.
 macro_rules! backbones {
     ($($(#[doc = $doc:tt])* $kind:ident = $file:ident,)*) => {
         /// The kind of backbone.
@@ -51,18 +51,18 @@ backbones! {
 struct BodyEntry {
     /// The stem, then the stages whose maps the FPN uses.
     stages: fn(&Backbone) -> Vec<Stage>,
-    /// The key with an invalid number of entries, and the error.
+    /// A key with an invalid number of entries, and the error message.
     wrong_length: fn(&Backbone) -> Option<(&'static str, String)>,
-    /// Checks its other keys.
+    /// Checks the remaining keys of the backbone.
     check: fn(&Backbone, &mut Check),
-    /// A name for a backbone that no other project's model has.
+    /// A description of the backbone if no other project has it, else `None`.
     own: fn(&Backbone) -> Option<&'static str>,
-    /// Adds the backbone to a program: the maps of its stages, finest first.
+    /// Adds the backbone to a program; returns the maps of its stages, finest first.
     build: fn(&mut Net<'_>, TensorId) -> Result<Vec<TensorId>, GraphError>,
 }
 
 table! {
-    /// `[model.backbone]`: the body that turns an image into feature maps.
+    /// `[model.backbone]`: the network that computes feature maps of an image.
     pub struct Backbone {
         /// `"resnet"` (default), `"convnext"` or `"small"` (for CPUs; one basic block per stage).
         #[key(resume = Step, mlperf = Model)]
@@ -91,12 +91,12 @@ table! {
         #[key(of = "resnet", range = 1..=16_384, unit = "groups", resume = Step, mlperf = Model)]
         pub groups: usize = 1,
         /// ResNet with bottlenecks: channels per group in the first stage, doubled in each stage; 4
-        /// in ResNeXt 32x4d, 8 in 32x8d. Default none: all groups together have `width`.
+        /// in ResNeXt 32x4d, 8 in 32x8d. Default none: `width` is divided among the groups.
         #[key(of = "resnet", range = 1..=16_384, unit = "channels", resume = Step, mlperf = Model)]
         pub width_per_group: Option<usize> = None,
-        /// Small backbone: channels of the 3x3 stride-2 stem, then one entry per basic block of
-        /// stride 2. ConvNeXt: channels of the four stages; the stem has those of the first.
-        /// Default `[24, 32, 64, 128]`; ConvNeXt-T has `[96, 192, 384, 768]`.
+        /// Small backbone: channels of the 3x3 stride-2 stem, then of each basic block of stride 2.
+        /// ConvNeXt: channels of the four stages; the stem has as many as the first stage. Default
+        /// `[24, 32, 64, 128]`; ConvNeXt-T has `[96, 192, 384, 768]`.
         #[key(
             of = "small convnext",
             each = 1..=65_536,
@@ -113,35 +113,36 @@ table! {
         /// statistics, trained scale and shift) or `"group_norm"`.
         #[key(resume = Step, mlperf = Model)]
         pub norm: NormKind = NormKind::FrozenBatchNorm,
-        /// Added to the variance. Default 1e-5; the MLPerf reference adds 0.
+        /// Constant added to the variance. Default 1e-5; the MLPerf reference adds 0.
         #[key(range = 0.0..=1.0, resume = Step, mlperf = Model)]
         pub norm_eps: f64 = 1e-5,
-        /// Groups of a group norm; must divide every channel count that it normalizes. Default 8.
+        /// Number of groups of a group norm; must divide the channel counts of all normalized
+        /// layers. Default 8.
         #[key(range = 1..=65_536, unit = "groups", resume = Step, mlperf = Model)]
         pub norm_groups: usize = 8,
         /// Number of leading stages that are frozen: 0 trains everything, 1 freezes the stem, 2 the
         /// stem and res2, and so on. Default 2.
         #[key(range = 0..=12, unit = "stages", resume = Step, mlperf = Model)]
         pub frozen_stages: usize = 2,
-        /// ResNet: the stride of a stage is in its first 1x1 convolution (MSRA, MLPerf) instead of
-        /// the 3x3 (torchvision). Default false.
+        /// ResNet: the first block of a stage has its stride in the first 1x1 convolution (MSRA,
+        /// MLPerf) instead of the 3x3 convolution (torchvision). Default false.
         #[key(of = "resnet", resume = Step, mlperf = Model)]
         pub stride_in_1x1: bool = false,
-        /// ResNet: `"pyramid"` (default), C2 to C5 for the FPN; `"c4"`, only C4, for the RPN, with
-        /// the last stage on each RoI instead of the first layers of box and mask head
-        /// (detectron2's C4 models); or `"dc5"`, only C5, with dilated instead of strided
-        /// convolutions (detectron2's DC5).
+        /// ResNet: `"pyramid"` (default): C2 to C5, for the FPN; `"c4"`: only C4, for the RPN,
+        /// while the last stage runs on each RoI and replaces the first layers of the box and mask
+        /// heads (detectron2's C4 models); or `"dc5"`: only C5, with dilated instead of strided
+        /// convolutions (detectron2's DC5 models).
         #[key(of = "resnet", resume = Step, mlperf = Model)]
         pub output: BodyOutput = BodyOutput::Pyramid,
-        /// Weights file of the backbone only, from a classifier or a detector (safetensors, `.pth`,
-        /// `.pkl` or `.npz`, with torchvision, detectron2, Detectron, maskrcnn-benchmark or
-        /// Tensorpack names). Default: none, random weights.
+        /// Weights file from which only the backbone is loaded; it may contain a classifier or a
+        /// detector (safetensors, `.pth`, `.pkl` or `.npz`, with torchvision, detectron2,
+        /// Detectron, maskrcnn-benchmark or Tensorpack names). Default: none, random weights.
         #[key(resume = Start, mlperf = Free)]
         pub weights: Option<String> = None,
     }
 }
 
-/// Normalization behind a convolution.
+/// Normalization after a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NormKind {
@@ -153,23 +154,23 @@ pub enum NormKind {
     GroupNorm,
 }
 
-/// A stage of a backbone, with the map that it outputs.
+/// A stage of a backbone, and its output map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stage {
-    /// The key that sets its channels.
+    /// The config key that sets its channels.
     pub key: &'static str,
-    /// Channels of its map.
+    /// Channels of its output map.
     pub channels: usize,
-    /// Greatest common divisor of all channel counts that norms of the stage see.
+    /// Greatest common divisor of the channel counts that norms in the stage normalize.
     pub divisor: usize,
-    /// Distance of neighbouring values of its map, in image pixels.
+    /// Stride of its output map relative to the image.
     pub stride: usize,
 }
 
-/// More levels would require images with sides of over 16,000 pixels.
+/// Maximum number of levels: more would require images with sides of over 16,000 pixels.
 pub(crate) const MAX_LEVELS: usize = 12;
 
-/// Two to the power of a stage's number.
+/// `2^stage`.
 fn doubled(stage: usize) -> usize {
     1 << stage.min(MAX_LEVELS)
 }
@@ -180,7 +181,7 @@ impl Backbone {
         (self.kind.entry().stages)(self)
     }
 
-    /// A name for it, with the key that sets it, if no other project's model has such a backbone.
+    /// A description of the backbone with its config key, if no other project has such a backbone.
     pub(crate) fn own(&self) -> Option<&'static str> {
         (self.kind.entry().own)(self)
     }
@@ -198,7 +199,7 @@ pub(crate) fn check(backbone: &Backbone, check: &mut Check) {
     check.require(backbone.frozen_stages <= stages, "model.backbone.frozen_stages", || {
         let all = backbone.frozen_stages;
         format!(
-            "is {all}, but the body has {stages} stages, including the stem; give 0 to {stages}"
+            "is {all}, but the backbone has {stages} stages, including the stem; give 0 to {stages}"
         )
     });
     check.not_negative("model.backbone.norm_eps", backbone.norm_eps);
@@ -206,9 +207,9 @@ pub(crate) fn check(backbone: &Backbone, check: &mut Check) {
 
 const BODY: &str = "backbone.body";
 
-/// Adds the backbone to the model for images `x`, `[N, H, W, C]`, normalised. Returns the feature
-/// maps of its stages, finest first (C2..C5 of a ResNet): [`Backbone::stages`] without the stem;
-/// without a pyramid, only the last.
+/// Adds the backbone to the model; `x` are normalized images `[N, H, W, C]`. Returns the maps of
+/// [`Backbone::stages`] except the stem, finest first (C2..C5 of a ResNet); without a pyramid, only
+/// the last map.
 ///
 /// # Errors
 /// A config that an op rejects.
@@ -223,7 +224,7 @@ pub fn backbone(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, GraphEr
     Ok(maps[first..].to_vec())
 }
 
-/// A convolution without bias, the backbone's norm, and what follows.
+/// A convolution without bias, the backbone's norm, and the ops `after`.
 fn conv_norm(
     net: &mut Net<'_>,
     x: TensorId,

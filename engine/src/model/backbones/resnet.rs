@@ -21,11 +21,11 @@ pub(super) const ENTRY: BodyEntry = BodyEntry { stages, wrong_length, check, own
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BodyOutput {
-    /// All, for the feature pyramid.
+    /// All maps, for the feature pyramid.
     Pyramid,
-    /// Only C4; the last stage runs on RoIs.
+    /// Only C4; the last stage runs on RoI features.
     C4,
-    /// Only C5, with dilation instead of its stride.
+    /// Only C5, whose stage has dilation instead of stride.
     Dc5,
 }
 
@@ -35,7 +35,7 @@ pub enum BodyOutput {
 pub enum Block {
     /// Two 3x3 convolutions.
     Basic,
-    /// 1x1, 3x3 and 1x1, the last with four times the width.
+    /// 1x1, 3x3 and 1x1 convolutions; the last has four times the width.
     Bottleneck,
 }
 
@@ -90,25 +90,25 @@ impl Backbone {
         first.saturating_mul(1 << stage.min(MAX_LEVELS))
     }
 
-    /// True if a pyramid is built on several of its maps.
+    /// True if a feature pyramid is built on its maps.
     pub fn has_pyramid(&self) -> bool {
         self.kind != BackboneKind::Resnet || self.output == BodyOutput::Pyramid
     }
 
-    /// True if the last stage runs on RoIs.
+    /// True if the last stage runs on RoI features.
     pub fn is_c4(&self) -> bool {
         self.kind == BackboneKind::Resnet && self.output == BodyOutput::C4
     }
 
-    /// True if a stage strides in its 1x1 instead of its 3x3; `None` for a backbone without the
-    /// choice.
+    /// True if stages have their stride in a 1x1 instead of a 3x3 convolution; `None` if the
+    /// backbone has no such choice.
     pub fn strides_in_1x1(&self) -> Option<bool> {
         let has_both = self.kind == BackboneKind::Resnet && self.block == Block::Bottleneck;
         has_both.then_some(self.stride_in_1x1)
     }
 }
 
-/// True if the backbone begins with a frozen 7x7 stem whose norm is a scale and a shift.
+/// True if the backbone has a frozen 7x7 stem whose norm is a constant scale and shift.
 pub(in crate::model) fn has_frozen_stem(backbone: &Backbone) -> bool {
     backbone.kind == BackboneKind::Resnet
         && backbone.norm != NormKind::GroupNorm
@@ -136,8 +136,8 @@ fn build(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, GraphError> {
     Ok(maps)
 }
 
-/// The last stage on RoI features `[M, P, P, C]`; the first `count` rows hold data. Outputs maps of
-/// half the size. Its ops belong to `part` of the model.
+/// Applies the last stage to RoI features `[M, P, P, C]`, of which the first `count` rows are
+/// valid. The output maps have half the size. The ops belong to `part` of the model.
 ///
 /// # Errors
 /// A config that an op rejects.
@@ -153,7 +153,7 @@ pub(in crate::model) fn on_rois(
     Ok(x)
 }
 
-/// The blocks of a stage, counted from 0.
+/// The blocks of stage `stage`, counted from 0.
 fn stage(
     net: &mut Net<'_>,
     mut x: TensorId,
@@ -182,7 +182,7 @@ fn stage(
     Ok(x)
 }
 
-/// 1x1, `inner` 3x3, 1x1 to `channels`, added to the (projected) input.
+/// A bottleneck: 1x1, the 3x3 convolution `inner`, and 1x1 to `channels`, added to the shortcut.
 fn bottleneck(
     net: &mut Net<'_>,
     x: TensorId,
@@ -207,7 +207,7 @@ fn bottleneck(
     conv_norm(net, y, &conv, &bn, ConvShape::new(channels, 1, 1), after)
 }
 
-/// Two 3x3, `inner` being the first, added to the (projected) input.
+/// A basic block: two 3x3 convolutions, the first with shape `inner`, added to the shortcut.
 fn basic(
     net: &mut Net<'_>,
     x: TensorId,
@@ -225,7 +225,7 @@ fn basic(
     conv_norm(net, y, &conv2, &bn2, ConvShape { stride: 1, ..inner }, after)
 }
 
-/// The shortcut of a block, with a projection if the shapes differ.
+/// The shortcut of a block: its input, projected if the shapes differ.
 fn identity(
     net: &mut Net<'_>,
     x: TensorId,

@@ -10,7 +10,7 @@ pub(super) const ENTRY: BodyEntry = BodyEntry {
     stages,
     wrong_length,
     check: |_, _| (),
-    own: |_| Some("the small body (model.backbone.kind)"),
+    own: |_| Some("the small backbone (model.backbone.kind)"),
     build,
 };
 

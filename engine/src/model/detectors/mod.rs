@@ -1,7 +1,8 @@
-//! Detectors. A detector is a folder: its keys, layers, losses, detections and names of parameters.
+//! Detectors. Each detector is a folder with its keys, layers, losses, detections and parameter
+//! names.
 //!
-//! Their common part is here: a detector takes the backbone's maps, adds losses to a training step,
-//! and the tensors of `DETECTIONS` to the detection pass.
+//! This file has the common part: a detector takes the backbone's maps, adds losses to a training
+//! step, and adds the tensors of `DETECTIONS` to the detection pass.
 
 pub mod rcnn;
 
@@ -23,14 +24,14 @@ use super::params::Param;
 use super::schema::Array;
 use crate::config::{Config, Idle, Model, ModelKind, NormKind, Tensor};
 
-/// Output tensors of a detection pass, compacted over the batch in image order, with at most D
-/// detections per image: boxes `[N*D, 4]` in network pixels, scores and labels (from 1) `[N*D]`,
-/// the image of each `[N*D]`, the number per image `[N]`, and the total `[1]`.
+/// Output tensors of a detection pass, with up to D detections per image, compacted over the batch
+/// in image order: boxes `[N*D, 4]` in network pixels, scores `[N*D]`, labels from 1 `[N*D]`, image
+/// indices `[N*D]`, number of detections per image `[N]`, and in total `[1]`.
 pub(crate) const DETECTIONS: [&str; 6] =
     ["det_boxes", "det_scores", "det_labels", "det_image_idx", "det_counts", "num_detections"];
 
 table! {
-    /// `[model.detections]`: from scored boxes to detections.
+    /// `[model.detections]`: selection of detections from scored boxes.
     pub struct Detections {
         /// Minimum score of a detection (exclusive), 0 to 1. Default 0.05.
         #[key(range = 0.0..=1.0, unit = "probability", resume = Step, mlperf = Model)]
@@ -39,24 +40,24 @@ table! {
         /// 0.5.
         #[key(range = 0.0..=1.0, unit = "IoU", resume = Step, mlperf = Model)]
         pub nms_threshold: f32 = 0.5,
-        /// Class-agnostic NMS on the detections that `per_image` keeps: drops a box whose IoU with
-        /// a higher-scoring one of any class exceeds this. Default: none.
+        /// Class-agnostic NMS, after the selection by `per_image`: drops a box whose IoU with a
+        /// higher-scoring one of any class exceeds this. Default: none.
         #[key(range = 0.0..=1.0, unit = "IoU", resume = Step, mlperf = Model)]
         pub class_agnostic_nms_threshold: Option<f32> = None,
         /// Detections kept per image. Default 100, as in COCO.
         #[key(range = 1..=100_000, unit = "detections", resume = Step, mlperf = Model)]
         pub per_image: usize = 100,
-        /// Detections with a side below this many pixels of the resized image are dropped. Default
-        /// 1e-2 (torchvision); detectron2 0, which drops boxes without area in the image.
+        /// Detections with a side of less than this many pixels in the resized image are dropped.
+        /// Default 1e-2 (torchvision); 0 (detectron2) drops only boxes without area in the image.
         #[key(range = 0.0..=65536.0, unit = "pixels", resume = Step, mlperf = Model)]
         pub min_size: f32 = 1e-2,
-        /// How a mask is pasted into the image: `"integer_box"` (default, torchvision and MLPerf),
-        /// into a box rounded to integers, or `"grid_sample"` (detectron2), sampled at pixel
+        /// How a mask is pasted into the image: `"integer_box"` (default, torchvision and MLPerf)
+        /// rounds the box to integers; `"grid_sample"` (detectron2) samples the mask at pixel
         /// centres, which is more accurate.
         #[key(resume = Step, mlperf = Model)]
         pub paste_rule: PasteRule = PasteRule::IntegerBox,
-        /// A pixel is inside the mask above this probability, or with `paste_rule = "grid_sample"`
-        /// from it on. Default 0.5.
+        /// A pixel belongs to the mask if its probability is above this threshold (with `paste_rule
+        /// = "grid_sample"`, also if it equals the threshold). Default 0.5.
         #[key(range = 0.0..=1.0, unit = "probability", resume = Step, mlperf = Model)]
         pub mask_threshold: f32 = 0.5,
     }
@@ -74,16 +75,16 @@ fn check_detections(config: &Config, check: &mut Check) {
 /// The part of a model after its backbone.
 pub(crate) trait Detector: Debug + Send + Sync {
     /// The arrays that a training step needs in addition to [`ImageInputs`] and
-    /// [`super::inputs::ObjectInputs`]; each is a Program's input of its name.
+    /// [`super::inputs::ObjectInputs`]. Each is a program input with the array's name.
     fn arrays(&self) -> Vec<Array> {
         vec![]
     }
 
-    /// Fills these arrays for image `image` of the stores, after its view; `objects` are the
-    /// objects with rows.
+    /// Fills these arrays for image `image` of the stores; called after the image's view is filled.
+    /// `objects` are the objects that have rows in [`super::inputs::ObjectInputs`].
     ///
     /// # Errors
-    /// An array with another name or size.
+    /// An array whose name or size does not match.
     fn fill(
         &self,
         _store: &Stores,
@@ -94,8 +95,8 @@ pub(crate) trait Detector: Debug + Send + Sync {
         Ok(())
     }
 
-    /// Adds the detector to a training step, on the backbone's maps, finest first. Returns its
-    /// losses, each `[1]`, and the counts of correct predictions if the config requests them.
+    /// Adds the detector to a training step; `maps` are the backbone's maps, finest first. Returns
+    /// its losses, each `[1]`, and counts of correct predictions if the config requests them.
     ///
     /// # Errors
     /// A config that an op rejects.
@@ -106,7 +107,7 @@ pub(crate) trait Detector: Debug + Send + Sync {
         truth: &Truth,
     ) -> Result<Losses, GraphError>;
 
-    /// Adds the detector to the detection pass, and outputs the tensors of [`DETECTIONS`] and
+    /// Adds the detector to the detection pass, with the output tensors [`DETECTIONS`] and
     /// [`Self::outputs`].
     ///
     /// # Errors
@@ -118,16 +119,16 @@ pub(crate) trait Detector: Debug + Send + Sync {
         images: ImageInputs,
     ) -> Result<(), GraphError>;
 
-    /// Names of further output tensors, `[N*D, ..]` each.
+    /// Names of additional output tensors, each `[N*D, ..]`.
     fn outputs(&self) -> Vec<&'static str> {
         vec![]
     }
 
-    /// Adds the prediction in row `row` of these outputs to a detected object.
+    /// Adds the prediction in row `row` of the additional outputs to a detected object.
     fn decode(&self, _outputs: &[HostTensor], _row: usize, _place: Place, _object: &mut Found) {}
 
-    /// Additional scores, by name, from annotated objects and their detections, which `pairs`
-    /// returns. `stores` has the objects.
+    /// Additional scores, by name. `pairs` returns matched annotated objects and detections;
+    /// `stores` contains the objects.
     fn numbers<'a>(
         &self,
         _stores: &'a Stores,
@@ -136,7 +137,7 @@ pub(crate) trait Detector: Debug + Send + Sync {
         vec![]
     }
 
-    /// The kinds of score that its detections get; the model is ranked by the last one.
+    /// The kinds of score computed for its detections; the last one ranks the model.
     fn kinds_of_scores(&self) -> Vec<IouType> {
         vec![IouType::Bbox]
     }
@@ -150,7 +151,7 @@ pub(crate) struct Losses {
     pub(crate) counts: Option<TensorId>,
 }
 
-/// An annotated object, and its detection.
+/// An annotated object and the detection matched to it.
 #[derive(Debug, Clone)]
 pub struct Pair<'a> {
     /// The object.
@@ -162,15 +163,15 @@ pub struct Pair<'a> {
 /// The location of a detection in its image.
 #[derive(Debug, Clone, Copy)]
 pub struct Place {
-    /// x1, y1, x2, y2 in image pixels, by the model's convention of boxes.
+    /// x1, y1, x2, y2 in image pixels, in the model's box convention (`model.boxes`).
     pub bbox: [f32; 4],
-    /// Rows of the image.
+    /// Height of the image.
     pub height: usize,
-    /// Columns of the image.
+    /// Width of the image.
     pub width: usize,
 }
 
-/// An object of a data set at network size, as in an evaluation.
+/// Size and centre of a data set's object in network pixels, without augmentation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Object {
     /// Width and height.
@@ -185,10 +186,10 @@ impl Object {
     }
 }
 
-/// A detector's notes on the objects of a data set.
+/// A detector's notes on the objects of a data set, for the data page.
 #[derive(Debug, Default)]
 pub(crate) struct ObjectNotes {
-    /// Objects that are hard to learn, and their description.
+    /// Number of objects that are hard to learn, and their description.
     pub(crate) hard: Option<(usize, &'static str)>,
     /// A section of the page, as HTML.
     pub(crate) section: String,
@@ -198,7 +199,7 @@ pub(crate) struct ObjectNotes {
 #[derive(Debug, Clone)]
 pub(crate) struct Normed {
     pub(crate) norm: Option<NormKind>,
-    /// Channels that it normalizes, per convolution.
+    /// Channels normalized after each convolution.
     pub(crate) channels: Vec<usize>,
     /// Its name in messages.
     pub(crate) part: &'static str,
@@ -216,34 +217,34 @@ pub(crate) struct DetectorEntry {
     pub(crate) normed: fn(&Model) -> Vec<Normed>,
     /// The losses of a model, by their keys in `[loss_weights]`.
     pub(crate) losses: fn(&Model) -> Vec<&'static str>,
-    /// Its parts, each with the prefix of its parameters' names.
+    /// Its parts: the prefix of the parameter names, and the name of the part.
     parts: &'static [(&'static str, &'static str)],
-    /// Accuracies by name, from the counts of a step.
+    /// Computes accuracies, by name, from the counts of a step.
     pub(crate) shares: fn(&[f64]) -> Vec<(&'static str, f32)>,
-    /// Notes on objects, for the page of a data set.
+    /// Notes on a data set's objects, for the data page.
     pub(crate) notes: fn(&Config, &[Object]) -> ObjectNotes,
-    /// Its keys that only have an effect under some value of another.
+    /// Its keys that have no effect for certain values of a different key.
     pub(crate) idle: &'static [Idle],
-    /// A message for each value that, with the others, leaves a part untrained.
+    /// Messages about combinations of values that leave a part untrained.
     pub(crate) advice: fn(&Config) -> Vec<String>,
-    /// Sets its keys that only training reads, and checks compare with others, to consistent
-    /// values.
+    /// Sets keys that detection does not read to values that pass the checks.
     pub(crate) to_detect: fn(&mut Model),
-    /// Its keys, and tables of keys (`model.rpn.`), that a model does not read: a model of this
-    /// family, or without one any model of another family.
+    /// Its keys and tables (such as `model.rpn.`) that the given model of this family does not
+    /// read; for `None`, those that no model of a different family reads.
     idle_keys: fn(Option<&Model>) -> Vec<&'static [&'static str]>,
-    /// A name for it, with the key that sets it, if no other project has such a model.
+    /// A description of the detector with its config key, if no other project has such a model.
     pub(crate) own: Option<&'static str>,
-    /// The bias of the classifier, which has a value per class, and the number of values before
-    /// them: 1 for the background, or 0.
+    /// Name of the classifier's bias, and the number of its values before those of the classes: 1
+    /// with a background class, else 0.
     classifier: (&'static str, usize),
-    /// True if the shape of a parameter, by name and torchvision's shape, depends on the number of
-    /// classes.
+    /// True if the shape of the parameter with this name and torchvision shape depends on the
+    /// number of classes.
     depends_on_classes: fn(&str, &[usize]) -> bool,
 }
 
-/// Passes the detectors to a macro: the kinds of model, each with its family, the tables of keys
-/// under `[model]`, and the losses, each with the objects that a model without it does not have.
+/// Passes the list of detectors to a macro: the kinds of model with their families, the tables
+/// under `[model]`, and the losses. The word after a loss names the objects that a model without
+/// this loss lacks.
 macro_rules! detectors {
     ($with:ident) => {
         $with! {
@@ -260,23 +261,23 @@ macro_rules! detectors {
             tables {
                 /// The feature pyramid.
                 fpn: crate::config::Fpn,
-                /// Anchors of the RPN.
+                /// Anchor boxes of the RPN.
                 anchors: crate::config::Anchors,
-                /// The meaning of a box's corners.
+                /// Convention of box corners.
                 boxes: crate::config::Boxes,
                 /// Region proposal network.
                 rpn: crate::config::Rpn,
                 /// Sampling of RoIs and pooling of their features.
                 roi: crate::config::Roi,
-                /// Class and box of an RoI.
+                /// The head that predicts the class and box of an RoI.
                 box_head: crate::config::BoxHead,
-                /// Further box heads of a Cascade R-CNN.
+                /// Additional box heads of a Cascade R-CNN.
                 cascade: crate::config::Cascade,
-                /// Mask of an RoI.
+                /// The head that predicts the mask of an RoI.
                 mask_head: crate::config::MaskHead,
-                /// Keypoints of an RoI.
+                /// The head that predicts the keypoints of an RoI.
                 keypoint_head: crate::config::KeypointHead,
-                /// From scored boxes to detections, in evaluation and prediction.
+                /// Selection of detections from scored boxes.
                 detections: crate::config::Detections,
             }
             losses {
@@ -298,7 +299,7 @@ macro_rules! detectors {
 }
 pub(crate) use detectors;
 
-/// Finds the family of a kind of model.
+/// Generates the mapping from kinds of model to families.
 macro_rules! families {
     (
         $(#[doc = $kinds:tt])*
@@ -319,7 +320,7 @@ macro_rules! families {
 }
 detectors!(families);
 
-/// Each family once: several kinds of model may belong to one.
+/// The distinct families: several kinds of model may belong to one family.
 fn families() -> impl Iterator<Item = &'static DetectorEntry> {
     let is_new = |at: usize| !FAMILIES[..at].iter().any(|of| std::ptr::eq(*of, FAMILIES[at]));
     (0..FAMILIES.len()).filter(move |at| is_new(*at)).map(|at| FAMILIES[at])
@@ -330,44 +331,44 @@ pub(crate) fn detector(model: &Model) -> Box<dyn Detector> {
     (model.kind.family().make)(model)
 }
 
-/// Checks the keys of a model's detector.
+/// Checks the keys of the model's detector.
 pub(crate) fn check(config: &Config, check: &mut Check) {
     (config.model.kind.family().check)(config, check);
     check_detections(config, check);
 }
 
-/// The part of a detector that a parameter belongs to, by its name.
+/// The part of a detector that the parameter with this name belongs to.
 pub(crate) fn part_of(name: &str) -> Option<&'static str> {
     let mut parts = FAMILIES.iter().flat_map(|of| of.parts);
     parts.find(|(prefix, _)| name.starts_with(prefix)).map(|(_, part)| *part)
 }
 
-/// Keys, and tables of keys, that models of other kinds read and this one does not.
+/// Keys and tables that this model does not read, but other kinds of model do.
 pub(crate) fn idle_keys(model: &Model) -> Vec<&'static [&'static str]> {
     let own = model.kind.family();
     let of_family = |of: &DetectorEntry| (of.idle_keys)(std::ptr::eq(of, own).then_some(model));
     families().flat_map(of_family).collect()
 }
 
-/// True if a parameter belongs to a detector, by its name, and not to a backbone.
+/// True if the parameter with this name belongs to a detector, not to a backbone.
 pub(crate) fn is_of_detector(name: &str) -> bool {
     part_of(name).is_some()
 }
 
-/// True if the shape of a parameter, `shape` in torchvision's layout, depends on the number of
-/// classes.
+/// True if the shape of this parameter depends on the number of classes; `shape` is in
+/// torchvision's layout.
 pub(crate) fn depends_on_classes(name: &str, shape: &[usize]) -> bool {
     families().any(|of| (of.depends_on_classes)(name, shape))
 }
 
-/// Rows of the classifier before those of the classes, and the foreground classes; `rows` returns
-/// the number of a parameter's rows.
+/// Number of classifier rows before those of the classes, and number of foreground classes; `rows`
+/// returns the number of rows of a parameter.
 pub(crate) fn class_rows(rows: impl Fn(&str) -> Option<usize>) -> Option<(usize, usize)> {
     let mut classifiers = families().map(|of| of.classifier);
     classifiers.find_map(|(bias, before)| Some((before, rows(bias)?.checked_sub(before)?)))
 }
 
-/// Foreground classes of a model, from the shape of its classifier.
+/// Number of foreground classes of a model, from the shape of its classifier.
 pub fn classes_of(params: &[Param]) -> usize {
     let rows = |bias: &str| Some(params.iter().find(|p| p.name == bias)?.shape[0]);
     class_rows(rows).map_or(0, |(_, classes)| classes)

@@ -1,10 +1,10 @@
 //! Sums over the groups of a step on the CPU, in the order of one fixed tree.
 //!
-//! A step is one pass per group. [`AddGroup`] ends each pass except the rank's last, [`SumGroups`]
-//! the last one; both keep the sums so far in stacks of state. Tensors: `x_i` f32 (in), which are
-//! gradients or scalars; state, updated: `stack_i [depth, ..]` f32, one row for each tree node that
-//! waits for its sibling, then `held [1]` i32, the passes so far. `SumGroups` also has outputs,
-//! `total_i` with the shape of `x_i`: the sum over all passes of all ranks. Rank 0 receives the
+//! A step runs one pass per group. [`SumGroups`] ends a rank's last pass, [`AddGroup`] each earlier
+//! pass; both keep partial sums in state tensors, the stacks. Inputs: `x_i` f32, gradients or
+//! scalars. Updated state: `stack_i [depth, ..]` f32, with one row for each tree node whose sibling
+//! is not complete yet, and `held [1]` i32, the number of passes so far. Outputs of `SumGroups`:
+//! `total_i`, with the shape of `x_i`, the sum over all passes of all ranks. Rank 0 receives the
 //! stacks of all ranks, adds them, and sends back the sums.
 //!
 //! These ops have no GPU kernels: devices use `accumulate` and all-reduce.
@@ -23,7 +23,7 @@ use tree::{Piece, depth, fold, pieces, push};
 /// Adds a pass to the sums of earlier passes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct AddGroup {
-    /// The rank's passes among those of all ranks.
+    /// The range of the rank's passes among the passes of all ranks.
     own: Range<usize>,
 }
 
@@ -31,12 +31,12 @@ pub(super) struct AddGroup {
 #[derive(Debug, Clone)]
 pub(super) struct SumGroups {
     own: Range<usize>,
-    /// How many ranks there are.
+    /// Number of ranks.
     ranks: usize,
     group: Group,
 }
 
-/// Values of a tensor row that are all-reduced at a time: more would need more memory.
+/// Number of values of a row that are all-reduced at a time, to limit memory.
 const BUCKET: usize = 1 << 20;
 
 const ADD: &str = "add_group";
@@ -53,13 +53,13 @@ impl SumGroups {
         Self { own: division.own(), ranks: division.ranks.count, group: division.group.clone() }
     }
 
-    /// The pieces of a rank.
+    /// The pieces of the tree that a rank adds up.
     fn pieces_of(&self, rank: usize) -> Vec<Piece> {
         pieces(rank * self.own.len()..(rank + 1) * self.own.len())
     }
 }
 
-/// The shape of the stack of a tensor.
+/// Shape of the stack for a tensor of shape `shape`.
 pub(super) fn stack_shape(division: &Division, shape: &[usize]) -> Vec<usize> {
     [&[depth(division.own())], shape].concat()
 }
@@ -100,7 +100,7 @@ fn add_pass(own: &Range<usize>, inputs: &[TensorRef<'_>], updates: &mut [TensorM
     nodes.len()
 }
 
-/// Adds row `right` to row `left`, an earlier one.
+/// Adds row `right` to the earlier row `left`.
 fn add_row(stack: &mut [f32], len: usize, left: usize, right: usize) {
     let (before, from) = stack.split_at_mut(right * len);
     add(&mut before[left * len..][..len], &from[..len]);
@@ -193,7 +193,7 @@ impl SumGroups {
     }
 }
 
-/// One row of every stack, one after the other.
+/// Concatenates row `row` of all stacks.
 fn row_of_all(stacks: &mut [TensorMut<'_>], totals: &[TensorMut<'_>], row: usize) -> Vec<f32> {
     let rows = stacks.iter_mut().zip(totals).map(|(stack, total)| {
         let len = total.desc.len();

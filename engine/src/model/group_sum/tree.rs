@@ -1,14 +1,14 @@
-//! The tree in which the gradients of a step's groups are added: it depends only on their number,
-//! so the sum is bit-identical regardless of where the groups run.
+//! The tree in which the gradients of a step's groups are added. It depends only on the number of
+//! groups, so the sum is bit-identical for any assignment of groups to ranks.
 //!
-//! Leaf `i` is group `i`. A node of level `l` covers the existing leaves among
-//! `k * 2^l .. (k + 1) * 2^l`, and adds its two children, the left one first. A rank with
-//! consecutive leaves adds up the complete nodes among them, its [`pieces`]; [`fold`] lists the
-//! additions that combine the pieces of all ranks into the root.
+//! Leaf `i` is group `i`. A node of level `l` covers the existing leaves among `k * 2^l .. (k + 1)
+//! * 2^l`, and is the sum left child + right child. A rank has consecutive leaves; it adds up their
+//!   largest complete nodes, its [`pieces`]. [`fold`] lists the additions that combine the pieces
+//!   of all ranks into the root.
 
 use std::ops::Range;
 
-/// A complete node: `2^level` leaves starting at `first`, a multiple of their number.
+/// A complete node: `2^level` leaves starting at `first`, a multiple of `2^level`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) first: usize,
@@ -20,7 +20,7 @@ impl Piece {
         Self { first, level: 0 }
     }
 
-    /// The node above, if `self` and `right` are its children.
+    /// The parent node, if `self` and `right` are its two children.
     fn join(self, right: Self) -> Option<Self> {
         let is_left = self.first.is_multiple_of(2 << self.level);
         let are_siblings =
@@ -29,8 +29,8 @@ impl Piece {
     }
 }
 
-/// Adds leaf `leaf` to the pieces of the leaves before it. Returns how often the last two pieces
-/// are then added, the earlier one first.
+/// Adds leaf `leaf` to the pieces of the preceding leaves. Returns the number of additions, each of
+/// the last two pieces, to apply after it.
 pub(super) fn push(pieces: &mut Vec<Piece>, leaf: usize) -> usize {
     pieces.push(Piece::leaf(leaf));
     let mut joined = 0;
@@ -53,7 +53,7 @@ pub(super) fn pieces(leaves: Range<usize>) -> Vec<Piece> {
     pieces
 }
 
-/// The maximum number of pieces while these leaves are added one after the other.
+/// The maximum number of pieces held at once while these leaves are added one by one.
 pub(super) fn depth(leaves: Range<usize>) -> usize {
     let mut pieces = Vec::new();
     let held = leaves.map(|leaf| {
@@ -64,8 +64,8 @@ pub(super) fn depth(leaves: Range<usize>) -> usize {
     held.max().unwrap_or(0)
 }
 
-/// The additions that combine the pieces of all leaves into the root: for each `(left, right)`,
-/// piece `right` is added to piece `left`. The root is then in piece 0.
+/// The additions that combine the pieces of all ranks into the root: for each `(left, right)`, add
+/// piece `right` to piece `left`. The root is then in piece 0.
 pub(super) fn fold(pieces: &[Piece]) -> Vec<(usize, usize)> {
     let leaves = pieces.last().map_or(0, |last| last.first + (1 << last.level));
     let mut additions = Vec::new();
@@ -73,7 +73,8 @@ pub(super) fn fold(pieces: &[Piece]) -> Vec<(usize, usize)> {
     additions
 }
 
-/// Computes the node over `range` and returns its piece; `None` if it has no leaves.
+/// Appends the additions for the node over `range`, and returns the piece that holds the node;
+/// `None` if it has no leaves.
 fn node(
     pieces: &[Piece],
     range: Range<usize>,
@@ -99,7 +100,7 @@ fn node(
 mod tests {
     use super::*;
 
-    /// The sum as text, by definition.
+    /// The sum over `leaves` as text, by the definition of the tree.
     fn root(leaves: Range<usize>, count: usize) -> String {
         match leaves.len() {
             1 => leaves.start.to_string(),
@@ -114,7 +115,7 @@ mod tests {
         }
     }
 
-    /// The sum as computed by ranks with the leaves between `bounds`.
+    /// The sum as text, as computed by ranks whose leaves are split at `bounds`.
     fn by_ranks(bounds: &[usize]) -> String {
         let (mut all, mut sums) = (Vec::new(), Vec::new());
         for leaves in bounds.windows(2).map(|w| w[0]..w[1]) {

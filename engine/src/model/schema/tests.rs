@@ -1,4 +1,4 @@
-//! A new array requires one row of the table and nothing else.
+//! A new array only requires a new row in the table.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ const SHAPE: SlotShape =
     SlotShape { pixels: 3 * 32 * 32, objects: 9, parts: 9, coords: 200, runs: 50 };
 
 batch_arrays! {
-    /// Inputs that a keypoint head would need.
+    /// Example inputs, as a keypoint head would need them.
     KeypointInputs {
         keypoints: Box [Extent::Images, Extent::Objects, Extent::Fixed(5)] Ones;
         batch_seed: Index [Extent::Fixed(2)] Zeros;
@@ -29,7 +29,7 @@ fn spec(config: &Config) -> ModelSpec<'_> {
     ModelSpec { images: 2, slot: SHAPE, ..ModelSpec::smallest(config, 3, target()) }
 }
 
-/// One row generates the program's input and the slot's array at the same offset as on a device.
+/// A row generates the program's input and the slot's array, at the offset that it has on a device.
 #[test]
 fn custom_batch_array_needs_one_row_and_one_fill() {
     let config = Config::load("micro", &[]).expect("the preset loads");
@@ -46,7 +46,7 @@ fn custom_batch_array_needs_one_row_and_one_fill() {
     same_layout(&prepared, &layout);
 }
 
-/// The model's tables match the layout of its programs on a device exactly.
+/// Slot layouts equal the layouts of the model's programs on a device.
 #[test]
 fn slot_layout_matches_program_inputs() {
     use super::super::{detection_layout, detection_program, training_layout, training_program};
@@ -61,7 +61,8 @@ fn slot_layout_matches_program_inputs() {
     }
 }
 
-/// A program that declares another input first is rejected, instead of reading shifted bytes.
+/// A program that declares an additional input before the arrays is rejected, instead of reading
+/// shifted bytes.
 #[test]
 #[should_panic(expected = "`pixels`")]
 fn shifted_input_is_detected() {

@@ -1,5 +1,4 @@
-//! Weights of losses, frozen parameters and groups in the program: nodes exist only for what is
-//! computed.
+//! Loss weights, frozen parameters and groups: a program only has the nodes that it needs.
 
 use crate::config::Config;
 use device::{Gpu, Target};
@@ -20,7 +19,7 @@ fn built(set: &[&str], target: Target) -> Result<BuiltProgram, EngineError> {
     training_program(&spec)
 }
 
-/// Its nodes, by the name of their op.
+/// The op names of its nodes.
 fn nodes(set: &[&str], target: Target) -> Vec<&'static str> {
     let built = built(set, target).expect("micro is sound");
     built.program.nodes().iter().map(|node| node.op.name()).collect()
@@ -41,7 +40,7 @@ fn loss_weight_of_one_adds_no_node() {
     }
 }
 
-/// The loss of the classifier is the plain one unless something else is requested.
+/// The classifier's loss is unweighted unless class weights or label smoothing are set.
 #[test]
 fn class_weights_apply_where_configured() {
     let is_weighted = |set: &[&str]| nodes(set, Target::Cpu).contains(&"weighted_cross_entropy");
@@ -64,7 +63,8 @@ fn frozen_parameter_has_no_gradient_or_momentum() {
         for pattern in parts {
             let part = step(&[&format!("model.freeze=['{pattern}']")]);
             let [some, all] = [&part, &whole].map(|built| built.program.nodes().len());
-            // One node may compute the gradients of two parameters.
+            // Freezing one parameter may remove no node, as a node may compute the gradients of two
+            // parameters.
             assert!(some <= all, "{pattern}: {some} nodes of {all}");
             assert!(some < all || !pattern.contains('*'), "{pattern}: {some} nodes of {all}");
             for param in &part.params {
@@ -117,7 +117,7 @@ fn parameter_group_without_effect_is_reported() {
 #[test]
 fn pattern_matching_nothing_or_everything_is_rejected() {
     for (pattern, words) in [
-        ("backbone.bdy.*", "`model.freeze[0]` is \"backbone.bdy.*\", which fits no parameter"),
+        ("backbone.bdy.*", "`model.freeze[0]` is \"backbone.bdy.*\", which matches no parameter"),
         ("backbone.bdy.*", "did you mean backbone.body.*, "),
         ("rpn.head.conv.wieght", "rpn.head.conv.0.0.weight"),
         ("", "`model.freeze[0]` is \"\""),
@@ -132,5 +132,5 @@ fn pattern_matching_nothing_or_everything_is_rejected() {
     assert!(error.contains("`solver.groups` trains nothing"), "{error}");
     let group = "solver.groups=[{match='*', lr_factor=2}, {match='rpn', lr_factor=2}]";
     let error = built(&[group], Target::Cpu).expect_err("no name").to_string();
-    assert!(error.contains("`solver.groups[1].match` is \"rpn\", which fits no"), "{error}");
+    assert!(error.contains("`solver.groups[1].match` is \"rpn\", which matches no"), "{error}");
 }

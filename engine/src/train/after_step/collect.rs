@@ -1,4 +1,5 @@
-//! `[[train.log]]`: when statistics of weights, gradients and activations are collected, and which.
+//! `[[train.log]]`: rules that select statistics of weights, gradients and activations, and the
+//! steps after which they are collected.
 
 use configs::table;
 use schemars::JsonSchema;
@@ -10,9 +11,9 @@ use crate::error::EngineError;
 use crate::metrics::StepRecord;
 
 table! {
-    /// `[[train.log]]`: statistics of tensors, of each and of each part of the model, in
-    /// `metrics.jsonl` and TensorBoard (`docs/metrics.md`). They do not affect training; a
-    /// GPU waits after a step that has them.
+    /// `[[train.log]]`: writes statistics of each tensor and of each part of the model to
+    /// `metrics.jsonl` and TensorBoard (`docs/metrics.md`). They do not affect training, but cost a
+    /// host sync after each step with statistics.
     pub struct LogRule {
         /// Names of the tensors, where `*` matches any text (`"backbone.*"`). Default `"*"`.
         #[key(resume = Free, mlperf = Free)]
@@ -39,12 +40,12 @@ pub enum LogOf {
     Weights,
     /// Gradients of the step.
     Gradients,
-    /// Outputs of the model's parts.
+    /// Outputs of parts of the model.
     Activations,
 }
 
 impl LogOf {
-    /// The word of a config.
+    /// The name in a config.
     pub fn name(self) -> &'static str {
         match self {
             Self::Weights => "weights",
@@ -68,12 +69,12 @@ pub enum Reduce {
     Max,
     /// The standard deviation.
     Std,
-    /// How many values are in each of 32 bins between the extremes.
+    /// Number of values in each of 32 bins between the extremes.
     Histogram,
 }
 
 impl Reduce {
-    /// The word of a config.
+    /// The name in a config.
     pub fn name(self) -> &'static str {
         match self {
             Self::Mean => "mean",
@@ -104,7 +105,8 @@ impl AfterStep for Collect {
 
     fn after(&mut self, record: &StepRecord, run: &mut Run<'_>) -> Result<(), EngineError> {
         let rules = self.rules.iter().filter(|rule| due(rule.every, record.step));
-        // Other ranks stop after the step too, so that all agree on the next action.
+        // Only rank 0 collects. All ranks drain their steps in flight here, so that they agree on
+        // the next action.
         for rule in rules.filter(|_| run.options.team.is_first()) {
             let collected = run.trainer.collect(rule, record.loss_scale)?;
             run.journal.collected(record.step, &collected);

@@ -1,4 +1,4 @@
-//! The replay file: safetensors, with everything that is not a tensor as JSON in the header.
+//! The replay file: a safetensors file; values that are not tensors are JSON in its header.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -16,24 +16,24 @@ use crate::error::EngineError;
 use crate::model::{ImageSize, SlotShape};
 use crate::run_dir::write_whole;
 
-/// The key of the header's entry.
+/// Header key of the description.
 const KEY: &str = "onegraph_replay";
-/// The key of its checksum, over the description and all tensors.
+/// Header key of the checksum over the description and all tensors.
 const SEAL: &str = "onegraph_replay_sha256";
 const VERSION: u32 = 2;
 
-/// The parts of a replay that are not tensors.
+/// The values of a replay that are not tensors.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Description {
     version: u32,
     step: u64,
     image_ids: Vec<u64>,
-    /// Values as text: JSON has no NaN.
+    /// Losses by name; values are text, as JSON has no NaN.
     losses: Vec<(String, String)>,
     config: String,
     num_classes: usize,
-    /// Background first; empty: all weights are equal.
+    /// Class weights, background first; empty if all are equal.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     class_weights: Vec<f32>,
     /// Height and width.
@@ -44,7 +44,7 @@ struct Description {
 }
 
 impl Replay {
-    /// Writes it to `path`.
+    /// Writes the replay to `path`.
     ///
     /// # Errors
     /// [`EngineError::Io`] names the file.
@@ -81,19 +81,19 @@ impl Replay {
         write_whole(path, &bytes)
     }
 
-    /// Reads it from `path`.
+    /// Reads a replay from `path`.
     ///
     /// # Errors
-    /// [`EngineError::Replay`] if it is not a replay file.
+    /// [`EngineError::Replay`] if the file is not a valid replay.
     pub fn load(path: &Path) -> Result<Self, EngineError> {
         let fault = |reason: String| EngineError::Replay { path: path.to_path_buf(), reason };
         let bytes = dali::file::read(path).map_err(|e| fault(e.to_string()))?;
         let not_ours = |e: &dyn std::fmt::Display| {
-            fault(format!("it is not a file that a training run left for `onegraph replay` ({e})"))
+            fault(format!("it is not a replay file that a training run wrote ({e})"))
         };
         let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| not_ours(&e))?;
         let json = header.metadata().as_ref().and_then(|map| map.get(KEY));
-        let json = json.ok_or_else(|| not_ours(&"its header has no entry of one"))?;
+        let json = json.ok_or_else(|| not_ours(&"its header has no replay entry"))?;
         let of: Description = serde_json::from_str(json).map_err(|e| not_ours(&e))?;
         if of.version != VERSION {
             let theirs = of.version;

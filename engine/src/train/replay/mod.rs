@@ -1,4 +1,4 @@
-//! A step that can be run again: its state and its batch, saved when a run's losses became
+//! A training step that can be run again: its state and batch, saved when a run's losses become
 //! non-finite.
 
 mod file;
@@ -17,7 +17,7 @@ use crate::model::{ImageSize, SlotShape, class_weights, is_transient};
 /// A complete step: its inputs, and the results of its original run.
 #[derive(Debug, Clone)]
 pub struct Replay {
-    /// The step, counted from 1 as in the log.
+    /// Number of the step, counted from 1 as in the log.
     pub step: u64,
     /// Ids of its images.
     pub image_ids: Vec<u64>,
@@ -28,7 +28,7 @@ pub struct Replay {
     class_weights: Vec<f32>,
     padded: ImageSize,
     slot: SlotShape,
-    /// By pass, of all ranks: each array of the batch, by name.
+    /// For each pass of all ranks: the arrays of its batch, by name.
     batches: Vec<Vec<(String, Vec<u8>)>>,
     state: StateSet,
 }
@@ -36,15 +36,15 @@ pub struct Replay {
 /// The result of a replay.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
-    /// The losses of the last pass that ran, by name.
+    /// The losses of the last pass that was replayed, by name.
     pub losses: Vec<(String, f32)>,
     /// The first tensor with non-finite values; `None` if all were finite.
     pub non_finite: Option<NonFinite>,
 }
 
 impl Replay {
-    /// Captures a step that the trainer has run and skipped, so that the state is still the one
-    /// before it. No step may be in flight.
+    /// Captures a step that was run but skipped, so that the trainer still has the state from
+    /// before the step. No step may be in flight.
     ///
     /// # Errors
     /// An image that cannot be read; device errors.
@@ -67,7 +67,7 @@ impl Replay {
         if let Some(scale) = state.get_mut("loss_scale") {
             scale.as_f32_mut()[0] = record.loss_scale;
         }
-        // The config suffices to rebuild the model; its weights are in the state.
+        // Weights files are not needed: the state contains the weights.
         let mut config = config.clone();
         (config.model.weights, config.model.backbone.weights) = (None, None);
         let num_classes = data.classes_of_model(&config)?;

@@ -1,4 +1,4 @@
-//! Replay of a saved step, node by node.
+//! Replays a saved step, node by node.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ use crate::weights::zeros;
 type Losses = Vec<(String, f32)>;
 
 impl Replay {
-    /// Runs the step again on `backend`, pass by pass, until a value is non-finite. `path` is the
-    /// replay file, for messages.
+    /// Runs the step again on `backend`, pass by pass, until a value is non-finite. `path`, the
+    /// replay file, is only used in messages.
     ///
     /// # Errors
     /// [`EngineError::Replay`] if state or batch do not fit the config; device errors.
@@ -33,7 +33,7 @@ impl Replay {
         let (train, passes) = (&self.config.train, self.batches.len());
         let Some(division) = Division::in_passes(train, &backend.target(&self.config), passes)
         else {
-            return Err(fault(format!("its {passes} batches do not make up a step")));
+            return Err(fault(format!("its {passes} batches do not form a step")));
         };
         let layout = step_layout(&further_arrays(&self.config), &division, self.slot)?;
         let batches = self.batches.iter().map(|arrays| joined(arrays, &layout));
@@ -74,7 +74,7 @@ impl Replay {
     }
 }
 
-/// A slot's bytes from its arrays.
+/// Assembles the bytes of a slot from its arrays.
 fn joined(arrays: &[(String, Vec<u8>)], layout: &SlotLayout) -> Result<Vec<u8>, String> {
     let mut bytes = vec![0; layout.bytes()];
     for (i, array) in layout.arrays().iter().enumerate() {
@@ -90,7 +90,7 @@ fn joined(arrays: &[(String, Vec<u8>)], layout: &SlotLayout) -> Result<Vec<u8>, 
     Ok(bytes)
 }
 
-/// The programs of a step, the updating one first, and a batch for each pass.
+/// The programs of a step, first that of the updating pass, and a batch for each pass.
 struct Step<'a> {
     built: Vec<BuiltProgram>,
     names: Vec<&'static str>,
@@ -99,7 +99,7 @@ struct Step<'a> {
 }
 
 impl Step<'_> {
-    /// The program of a pass: the last one updates.
+    /// Index of the program of a pass; the last pass updates.
     fn program_of(&self, micro: usize) -> usize {
         usize::from(micro + 1 < self.batches.len())
     }

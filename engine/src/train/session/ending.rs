@@ -1,4 +1,4 @@
-//! The end of a run: its last checkpoint, scores and report, and non-finite losses.
+//! The end of a run: last checkpoint, scores and report, or the error for non-finite losses.
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ use crate::train::replay::Replay;
 use crate::train::report::State;
 
 impl Session {
-    /// Saves the last step, evaluates it if necessary, and writes the report.
+    /// Saves the state after the last step, evaluates it if necessary, and writes the report.
     pub(super) fn conclude(&mut self, end: End) -> Result<(Outcome, Evaluation), EngineError> {
         let is_interrupted = matches!(end, End::Interrupted);
         let is_saved = self
@@ -58,7 +58,7 @@ impl Session {
         Ok((outcome, evaluation))
     }
 
-    /// Evaluates the last step. Returns nothing if a signal interrupted it.
+    /// Evaluates the state after the last step. Returns `None` if a signal interrupted it.
     fn evaluate_last(&mut self) -> Result<Option<(Outcome, Evaluation)>, EngineError> {
         self.begin_evaluation(None, Instant::now())?;
         let Some(judgement) = self.settle()? else { return Ok(None) };
@@ -72,8 +72,9 @@ impl Session {
         Ok(Some((outcome, *judgement.evaluation)))
     }
 
-    /// Saves after the last step, and waits for it. A file error is kept for [`Session::finish`],
-    /// unless nothing is left to do before it.
+    /// Saves the state after the last step, and waits until it is written. A file error is kept for
+    /// [`Session::finish`], so that the scores are still computed; after an interrupt it is
+    /// returned.
     fn save_last(&mut self, is_interrupted: bool) -> Result<(), EngineError> {
         let step = self.trainer.steps_done();
         if !self.options.team.is_first() {
@@ -104,7 +105,7 @@ impl Session {
         tracing::info!(steps_done, of, "stops: {}", outcome.reason());
     }
 
-    /// Prints which checkpoint has the best score, if there is one.
+    /// Prints the checkpoint with the best score, if there is one.
     fn say_best(&mut self) {
         let run = self.options.run.path();
         if let Some((folder, score)) = best_of(run).filter(|(best, _)| run.join(best).is_dir()) {
@@ -117,7 +118,7 @@ impl Session {
         last.ok().map(|path| path.display().to_string())
     }
 
-    /// Prints why an interrupted run will resume before its last step.
+    /// Warns that nothing is saved after the last step of an interrupted run.
     fn say_unsaved(&mut self) {
         let (step, last) = (self.trainer.steps_done(), self.last_checkpoint().unwrap_or_default());
         self.journal.say(&format!(
@@ -126,7 +127,7 @@ impl Session {
         ));
     }
 
-    /// Keeps the first file error, for [`Session::finish`]; returns any other error.
+    /// Keeps the first file error for [`Session::finish`]; returns errors of other kinds.
     fn keep_fault(&mut self, written: Result<(), EngineError>) -> Result<(), EngineError> {
         match written {
             Err(fault @ (EngineError::Io { .. } | EngineError::Unsaved { .. })) => {
@@ -137,7 +138,8 @@ impl Session {
         }
     }
 
-    /// The error of a run that cannot recover, with the result of replaying the first bad step.
+    /// The error for a run that cannot recover; includes the result of replaying the first bad
+    /// step.
     pub(super) fn diverged(&mut self) -> EngineError {
         let Some(record) = self.divergence.first().cloned() else {
             unreachable!("a lost run has a first bad step")
@@ -158,7 +160,7 @@ impl Session {
         let run = self.options.run.path().display().to_string();
         let saved = self.last_checkpoint().unwrap_or("none was saved".into());
         let origin = if self.divergence.has_moved() {
-            " (its gradients were finite, so the weights have changed and it cannot run again)"
+            " (its gradients were finite, so the weights have changed and it cannot be replayed)"
                 .into()
         } else {
             let replayed = self.replay(&record);
@@ -176,8 +178,8 @@ impl Session {
         }
     }
 
-    /// Saves the step of `record` and runs it again. Describes its images and the location of the
-    /// error.
+    /// Saves the step of `record` as a replay file, and runs it again. Returns a text with its
+    /// images and the first non-finite tensor.
     fn replay(&mut self, record: &StepRecord) -> Result<String, EngineError> {
         while self.trainer.in_flight() > 0 {
             self.trainer.step(self.trainer.steps_done())?;
@@ -189,10 +191,10 @@ impl Session {
         let found = replay.run(&path, &self.options.backend)?;
         let first = match found.non_finite {
             Some(tensor) => format!("first non-finite: {tensor}"),
-            None => "all values are finite when it runs again".into(),
+            None => "all values are finite in a replay".into(),
         };
         let ids: Vec<String> = replay.image_ids.iter().map(u64::to_string).collect();
         let (ids, path) = (ids.join(", "), path.display());
-        Ok(format!(" (images {ids}; {first}; look again: onegraph replay {path})"))
+        Ok(format!(" (images {ids}; {first}; to replay: onegraph replay {path})"))
     }
 }

@@ -1,8 +1,8 @@
-//! Evaluations: detection, scores computed while training continues, and their results.
+//! Evaluations: detection, scoring while training continues, and results that end a run.
 //!
-//! A checkpoint is written only once the previous evaluation is recorded, which may change the
-//! checkpoints to keep. The result of an evaluation arrives some steps late. If it ends the run,
-//! the state is restored to that of the evaluated step, and the later steps are discarded.
+//! A checkpoint is only written after the previous evaluation is recorded, as that may change the
+//! checkpoints to keep. The result of an evaluation arrives some steps late; if it ends the run,
+//! the state after the evaluated step is restored, and later steps are discarded.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -27,8 +27,8 @@ use crate::train::verdict::{EvaluationOutcome, Phase, Scoring, Verdict};
 use crate::weights::are_scored;
 
 impl Session {
-    /// Evaluates the step that the run resumes after, if its evaluation is missing or ended the
-    /// run. Returns how the run ends, if it does.
+    /// Evaluates the step after which the run resumes, if its evaluation is missing or ended the
+    /// run. Returns the end, if the result ends the run.
     pub(super) fn evaluate_first(&mut self) -> Result<Option<End>, EngineError> {
         let step = self.trainer.steps_done();
         if step >= self.config.train.steps {
@@ -39,8 +39,8 @@ impl Session {
             None | Some(Recorded::Nothing | Recorded::Evaluation) => Ok(None),
             Some(Recorded::Ending) => {
                 self.journal.say(&format!(
-                    "step {step} ended the run and is evaluated again: to train on, give other \
-                     targets (--target) or a longer train.patience"
+                    "step {step} ended the run and is evaluated again: to continue training, give \
+                     higher targets (--target) or a larger train.patience"
                 ));
                 let end = self.evaluate_again()?;
                 if end.is_some() { Ok(end) } else { self.end_by_verdict() }
@@ -48,7 +48,7 @@ impl Session {
         }
     }
 
-    /// Evaluates the step that the run resumes after, from its checkpoint.
+    /// Evaluates the step after which the run resumes.
     fn evaluate_again(&mut self) -> Result<Option<End>, EngineError> {
         let started = Instant::now();
         let state = match self.options.team.is_first() {
@@ -58,8 +58,8 @@ impl Session {
         self.evaluate(state, started)
     }
 
-    /// Evaluates the last step, after which the run continues unless the result ends it. Returns
-    /// how it ends, if that is known.
+    /// Evaluates the last step in a run that has more steps. Returns the end of the run, if already
+    /// known.
     pub(super) fn evaluate(
         &mut self,
         state: Option<Arc<StateSet>>,
@@ -71,9 +71,9 @@ impl Session {
         if self.config.eval.overlap { Ok(None) } else { self.end_by_verdict() }
     }
 
-    /// Detects after the last step, with all ranks, and starts scoring. If the run continues,
-    /// `state` is the state after the step; it has waited since `started`. Returns false if a
-    /// signal interrupted it.
+    /// Runs detection after the last step on all ranks, and starts scoring. `state` is the state
+    /// after the step, if the run continues; `started` is when training began to wait. Returns
+    /// false if a signal interrupted it.
     pub(super) fn begin_evaluation(
         &mut self,
         state: Option<Arc<StateSet>>,
@@ -120,8 +120,8 @@ impl Session {
         Ok(true)
     }
 
-    /// Waits for the scores that are being computed, if there are any, and records them; after
-    /// their checkpoint, which the record refers to.
+    /// Waits for the scores being computed, if any, and records them. First waits for their
+    /// checkpoint, as the record refers to it.
     pub(super) fn record_scores(&mut self) -> Result<(), EngineError> {
         let Some(scoring) = self.phase.take_scoring() else { return Ok(()) };
         self.checkpoints.finish(&mut self.journal)?;
@@ -159,7 +159,7 @@ impl Session {
         Wait::new(seconds, images, ranks.count, is_device)
     }
 
-    /// Waits for the pending evaluation, if there is one, and broadcasts its result. All ranks call
+    /// Waits for the pending evaluation, if any, and broadcasts its result. All ranks must call
     /// this after the same step.
     pub(super) fn settle(&mut self) -> Result<Option<EvaluationOutcome>, EngineError> {
         self.record_scores()?;
@@ -178,8 +178,8 @@ impl Session {
         Ok(Some(ours.unwrap_or(theirs)))
     }
 
-    /// Like [`Self::settle`]; returns how the run ends, if the result ends it. The state is then
-    /// that of the evaluated step.
+    /// Like [`Self::settle`], but returns the end, if the result ends the run; then it also
+    /// restores the state after the evaluated step.
     pub(super) fn end_by_verdict(&mut self) -> Result<Option<End>, EngineError> {
         let Some(judgement) = self.settle()? else { return Ok(None) };
         let Some(outcome) = judgement.verdict.outcome() else {
@@ -198,7 +198,7 @@ impl Session {
         Ok(Some(End::Verdict(outcome, judgement)))
     }
 
-    /// Discards the steps after `step`, after which the state was `state`.
+    /// Discards the steps after `step`, and restores `state`, the state after that step.
     fn go_back(&mut self, step: u64, state: Option<&StateSet>) -> Result<(), EngineError> {
         while self.trainer.in_flight() > 0 {
             self.trainer.step(self.trainer.steps_done())?;
@@ -214,7 +214,7 @@ impl Session {
             })?;
             self.journal.forget_after(step);
             let steps = counted(later as usize, "step");
-            self.journal.say(&format!("{steps} trained while it was scored are dropped"));
+            self.journal.say(&format!("{steps} trained during scoring are discarded"));
         }
         self.trainer.resume_at(step);
         self.divergence = Divergence::new(&self.config);
@@ -222,7 +222,7 @@ impl Session {
     }
 }
 
-/// This rank's part of a result of all ranks; `None` if any of them was interrupted.
+/// Returns this rank's `part`; `None` if any rank was interrupted.
 fn of_all<T>(
     team: &Team,
     what: &str,

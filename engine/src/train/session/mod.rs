@@ -1,4 +1,4 @@
-//! A run: its steps, and the actions after each.
+//! A run: its steps, and the actions after each step.
 
 mod ending;
 mod evaluation;
@@ -37,52 +37,52 @@ use crate::weights::are_scored;
 
 /// A training run.
 ///
-/// Everything that can end a run is called explicitly in `after_step`, not through a list of hooks:
-/// each needs the previous one.
+/// Everything that can end a run is called explicitly in `after_step`, not through a list of hooks,
+/// as each call depends on the previous one.
 #[derive(Debug)]
 pub struct Session {
     config: Config,
     options: SessionOptions,
     data: DataSet,
     trainer: Trainer,
-    /// None without validation data.
+    /// `None` without validation data.
     evaluator: Option<Evaluator>,
-    /// None without `eval.loss`.
+    /// `None` without `eval.loss`.
     validation: Option<ValidationLoss>,
     periods: Periods,
     divergence: Divergence,
     checkpoints: Checkpoints,
-    /// The evaluation that overlaps with training.
+    /// State of the evaluation that overlaps with training.
     phase: Phase,
     best: Best,
-    /// Parts that observe the run after its steps.
+    /// Observers that run after each step.
     parts: Vec<Box<dyn AfterStep>>,
     journal: Journal,
     usage: Usage,
     report: Report,
-    /// The log's record of the step that the run resumed after.
+    /// The record of the step after which the run resumed.
     recorded: Option<Recorded>,
-    /// The first output file that could not be written.
+    /// Error of the first output file that could not be written.
     unwritten: Option<EngineError>,
 }
 
 /// How a run ends.
 #[derive(Debug)]
 enum End {
-    /// All steps are done; the last one is to be evaluated.
+    /// All steps are done; the last one is not evaluated yet.
     Steps,
     /// By a signal.
     Interrupted,
-    /// By the result of an evaluation; the state is the evaluated step's.
+    /// By the result of an evaluation; the state is that after the evaluated step.
     Verdict(Outcome, EvaluationOutcome),
 }
 
 impl Session {
-    /// Trains to the end, evaluates, and writes `report.json`. A full disk does not prevent the
-    /// scores: [`Session::finish`] returns the error of writing.
+    /// Trains to the end, evaluates, and writes `report.json`. Scores are returned even if files
+    /// cannot be written, for example on a full disk; [`Session::finish`] then returns the error.
     ///
     /// # Errors
-    /// Data that cannot be read, non-finite losses; an interrupted run that cannot be saved.
+    /// Data that cannot be read; non-finite losses; an interrupted run that cannot be saved.
     pub fn run(&mut self) -> Result<(Outcome, Evaluation), EngineError> {
         let options = &self.options;
         let (backend, run) = (&options.backend, &options.run);
@@ -90,7 +90,7 @@ impl Session {
             self.journal.say(&text);
         }
         if self.trainer.steps_done() >= self.config.train.steps {
-            self.journal.say("all steps are done: to train on, set train.steps or train.epochs");
+            self.journal.say("all steps are done: to continue, raise train.steps or train.epochs");
         }
         self.begin_report(State::Training)?;
         let ended = self.train().and_then(|end| self.conclude(end));
@@ -100,7 +100,7 @@ impl Session {
         ended
     }
 
-    /// The run directory, locked.
+    /// The run directory, locked by this session.
     pub fn run_dir(&self) -> &RunDir {
         &self.options.run
     }
@@ -113,8 +113,8 @@ impl Session {
     /// Ends the session.
     ///
     /// # Errors
-    /// The first file that could not be written at the end: [`EngineError::Unsaved`] or
-    /// [`EngineError::Io`].
+    /// [`EngineError::Unsaved`] or [`EngineError::Io`] for the first file that could not be written
+    /// at the end.
     pub fn finish(self) -> Result<(), EngineError> {
         self.unwritten.map_or(Ok(()), Err)
     }
@@ -129,7 +129,7 @@ impl Session {
         self.evaluator.as_ref().map(|of| of.set().clone())
     }
 
-    /// Detections on validation images, given by position, with the weights that are scored; none
+    /// Detections in validation images, given by position, with the weights that are scored; empty
     /// without validation data.
     ///
     /// # Errors
@@ -154,11 +154,11 @@ impl Session {
             end = self.after_step(&bar)?;
         }
         bar.finish_and_clear();
-        // An evaluation before the last step may have ended the run there.
+        // A pending evaluation of an earlier step may end the run there.
         Ok(self.end_by_verdict()?.or(end).unwrap_or(End::Steps))
     }
 
-    /// True if the initial weights of a run are to be scored.
+    /// True if the run's initial weights are scored.
     fn scores_start(&self) -> bool {
         self.config.train.eval_at_start && self.recorded.is_none() && self.evaluator.is_some()
     }
@@ -187,7 +187,7 @@ impl Session {
             self.journal.say(&format!("first step {seconds:.1} s after the start of the command"));
         }
         if let Some(lost) = self.options.team.group().lost() {
-            // The step may have all-reduced invalid values.
+            // A rank is lost, so the step may have all-reduced invalid values.
             return Err(RanksError::Lost(Box::new(lost)).into());
         }
         if !was_to_stop {
@@ -214,24 +214,25 @@ impl Session {
         Ok(())
     }
 
-    /// The work between two steps: records the results of other threads, ends a run that cannot
-    /// recover, and after complete steps stops, saves a checkpoint or evaluates. Returns how the
-    /// run ends, if it does.
+    /// The actions after a step: records results of background threads, ends a run that cannot
+    /// recover, and, if no step is in flight, stops, saves a checkpoint or evaluates. Returns the
+    /// end of the run, if it ends.
     fn after_step(&mut self, bar: &indicatif::ProgressBar) -> Result<Option<End>, EngineError> {
         self.look_after_threads()?;
         if self.divergence.is_lost() {
-            // An earlier evaluation may have ended the run.
+            // A pending evaluation of an earlier step may end the run instead.
             return self.end_by_verdict()?.map(Some).ok_or_else(|| self.diverged());
         }
         let step = self.trainer.steps_done();
-        // A checkpoint requires a complete step: those in flight are finished first.
+        // Checkpoints and evaluations wait until no step is in flight.
         if self.trainer.in_flight() > 0 {
             return Ok(None);
         }
         if self.stops_here() {
             return Ok(Some(End::Interrupted));
         }
-        // A state that is not saved is not scored: its score would refer to a missing checkpoint.
+        // A state that cannot be saved is not scored, as its score would refer to a missing
+        // checkpoint.
         let evaluates = self.periods.evaluates(step) && self.divergence.is_sound();
         let saves = evaluates || self.periods.saves(step) || self.save_is_overdue();
         if step == self.config.train.steps || !saves {
@@ -240,7 +241,7 @@ impl Session {
         bar.suspend(|| self.save_and_evaluate(evaluates))
     }
 
-    /// Records what other threads have finished, without waiting for them.
+    /// Records results of background threads that are ready, without waiting.
     fn look_after_threads(&mut self) -> Result<(), EngineError> {
         if self.checkpoints.is_ready() {
             self.checkpoints.finish(&mut self.journal)?;
@@ -254,7 +255,8 @@ impl Session {
         Ok(())
     }
 
-    /// Starts a checkpoint, and an evaluation if `evaluates`. Returns how the run ends, if it does.
+    /// Starts a checkpoint, and an evaluation if `evaluates`. Returns the end of the run, if it
+    /// ends.
     fn save_and_evaluate(&mut self, evaluates: bool) -> Result<Option<End>, EngineError> {
         let started = Instant::now();
         if evaluates && let Some(end) = self.end_by_verdict()? {
@@ -267,7 +269,8 @@ impl Session {
         if evaluates { self.evaluate(state, started) } else { Ok(None) }
     }
 
-    /// Starts saving the state after the last step, and returns it, if it may be saved.
+    /// Starts saving the state after the last step during a run. Returns the state, if it may be
+    /// saved.
     fn save_on_the_way(&mut self) -> Result<Option<Arc<StateSet>>, EngineError> {
         self.record_scores()?;
         let good = self.begin_save()?;
@@ -278,8 +281,8 @@ impl Session {
         Ok(good.map(GoodState::into_state))
     }
 
-    /// Starts saving the state after the last step, if it may be saved, after the previous
-    /// checkpoint.
+    /// Waits for the previous checkpoint, and starts saving the state after the last step, if it
+    /// may be saved.
     fn begin_save(&mut self) -> Result<Option<GoodState>, EngineError> {
         self.checkpoints.finish(&mut self.journal)?;
         self.options.team.set_doing(self.trainer.steps_done(), "saving");
@@ -290,32 +293,33 @@ impl Session {
         Ok(good)
     }
 
-    /// True if a checkpoint is due by time. Not while nothing can be saved: the other ranks would
-    /// run only one step ahead until the end.
+    /// True if a checkpoint is due by time. False if the state cannot be saved, as steps would
+    /// otherwise no longer overlap until the end of the run.
     fn save_is_overdue(&self) -> bool {
         self.options.team.is_first()
             && GoodState::exists(&self.divergence, &self.phase)
             && self.checkpoints.is_overdue()
     }
 
-    /// Prints that another rank was requested to stop; this rank has printed its own request.
+    /// Prints that a different rank was requested to stop. A rank that was requested itself has
+    /// already printed that.
     fn say_who_stops(&mut self) {
         if let Some(last) = self.trainer.stop_after()
             && !self.is_asked_to_stop()
         {
             self.journal.say(&format!(
-                "another rank was asked to stop: all stop after step {last} and a checkpoint"
+                "another rank was asked to stop: all stop after step {last}, once it is saved"
             ));
         }
     }
 
-    /// True if a signal or an evaluation requests this rank to stop.
+    /// True if a signal or the result of an evaluation requests this rank to stop.
     fn is_asked_to_stop(&self) -> bool {
         self.options.interrupted.load(Ordering::Relaxed) || self.phase.ends_run()
     }
 
-    /// True if the run ends after the steps in flight: with one process as soon as it is requested,
-    /// with several after the step that they have agreed on.
+    /// True if the run stops after the steps in flight. A single process stops when requested;
+    /// several processes stop after the step on which they have agreed.
     fn stops_here(&self) -> bool {
         match self.options.team.is_alone() {
             true => self.is_asked_to_stop(),
@@ -325,7 +329,7 @@ impl Session {
         }
     }
 
-    /// The first step that is followed by another action than a step.
+    /// The next step that is followed by an action that requires no other step in flight.
     fn next_stop(&self) -> u64 {
         let (now, last) = (self.trainer.steps_done(), self.config.train.steps);
         if self.stops_here() || self.save_is_overdue() {
@@ -336,7 +340,8 @@ impl Session {
         stops.flatten().fold(last, u64::min)
     }
 
-    /// Starts writing the report of a run that continues, or whose end is reported elsewhere.
+    /// Starts writing the report in the background; waits for it if evaluations do not overlap with
+    /// training.
     fn begin_report(&mut self, state: State) -> Result<(), EngineError> {
         self.report.begin(state, self.trainer.steps_done(), &mut self.journal)?;
         if !self.config.eval.overlap {
@@ -345,8 +350,8 @@ impl Session {
         Ok(())
     }
 
-    /// Lets other threads finish their current work, before the session ends with an error. A
-    /// second error is less useful than the first.
+    /// Waits for background threads before the session ends with an error. Their errors are only
+    /// logged, as the first error is more useful.
     fn wind_up(&mut self) {
         let recorded = self.record_scores();
         if let Err(fault) = recorded.and_then(|()| self.checkpoints.finish(&mut self.journal)) {

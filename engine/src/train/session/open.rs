@@ -1,4 +1,5 @@
-//! Start of a session: data, programs, and the last checkpoint of a resumed run.
+//! Starts a session: opens data, builds programs, and restores the last checkpoint of a resumed
+//! run.
 
 use crate::config::{Config, Train};
 
@@ -29,11 +30,11 @@ impl Session {
     /// Opens the data, builds the trainer, and restores the last checkpoint if requested.
     ///
     /// # Errors
-    /// A bad config, bad data, or a bad checkpoint; a resumed run whose config or data affect
-    /// training.
+    /// An invalid config, data set or checkpoint; changes of a resumed run that affect training.
     pub fn new(mut config: Config, options: SessionOptions) -> Result<Self, EngineError> {
         let (progress, run, team) = (options.progress, options.run.clone(), options.team.clone());
-        // Before data is generated or prepared for ranks that cannot share a batch.
+        // Checked first, so that no data is generated or prepared for ranks that cannot run
+        // together.
         agreement::check_config(&team, &config)?;
         check_scored(&config)?;
         let division = division(&config, &options)?;
@@ -106,10 +107,11 @@ impl Session {
     }
 }
 
-/// Opens the last checkpoint of a resumed run, and the data; converts epochs to steps.
+/// Opens the data and, for a resumed run, the last checkpoint; converts epochs in the config to
+/// steps.
 ///
 /// # Errors
-/// As for [`open_data`]; a checkpoint that is damaged, or of another config or other data.
+/// As for [`open_data`]; a damaged checkpoint, or one whose config or data differ.
 fn resume_on_data(
     config: &mut Config,
     options: &SessionOptions,
@@ -119,7 +121,8 @@ fn resume_on_data(
         false => None,
     };
     let counts_epochs = config.counts_epochs();
-    // Before data is generated or prepared for a config that is rejected.
+    // Checked early if possible, so that no data is generated or prepared for a config that is
+    // rejected.
     if let Some(resumed) = resumed.as_mut().filter(|_| !counts_epochs) {
         resumed.check_config(config, options)?;
     }
@@ -136,17 +139,17 @@ fn resume_on_data(
     Ok((resumed, data, val))
 }
 
-/// Opens the training data, and the data for evaluation, if there is any.
+/// Opens the training data and, if there is any, the validation data.
 ///
 /// # Errors
-/// Data that cannot be opened; different classes.
+/// Data that cannot be opened; classes that differ.
 fn open_data(
     config: &Config,
     options: &SessionOptions,
 ) -> Result<(DataSet, Option<DataSet>), EngineError> {
     let (team, progress) = (&options.team, &options.progress);
     team.set_doing(0, "opening its data");
-    // A timed run starts its clock later, at the first access to the data.
+    // A timed run only opens the index: its clock must start before it reads the data.
     let of_split = match options.observer {
         Some(_) => DataSet::open_index,
         None => DataSet::open,
@@ -166,7 +169,7 @@ fn open_data(
     Ok((data, Some(val)))
 }
 
-/// Plans and captures all programs, and initializes the model's weights.
+/// Plans and captures all programs, and initializes the weights.
 ///
 /// # Errors
 /// As for [`Trainer::of_rank`] and [`Evaluator::new`].
@@ -180,7 +183,7 @@ fn prepare(
     let (backend, stop) = (&options.backend, &options.interrupted);
     let mut fresh = config.clone();
     if options.resume {
-        // The checkpoint has all weights; the file that the run started from may no longer exist.
+        // The checkpoint contains all weights, and the initial weights file may no longer exist.
         fresh.model.backbone.weights = None;
         fresh.model.weights = None;
     }
@@ -211,7 +214,7 @@ fn prepare(
     Ok((trainer, evaluator))
 }
 
-/// Plans the losses of the validation images, if requested.
+/// Plans the programs of the validation losses, if requested.
 ///
 /// # Errors
 /// As for [`ValidationLoss::new`].
@@ -227,8 +230,8 @@ fn validation(
     ValidationLoss::new(config, evaluator, classes, backend, state).map(Some)
 }
 
-/// Reads the data itself, for the first time if the run is timed: the ground truth, and the
-/// identities of both data sets, in parallel. Warns about images that occur in both.
+/// Reads the ground truth and the identities of both data sets, in parallel. In a timed run this is
+/// the first access to the data. Warns about images that occur in both sets.
 ///
 /// # Errors
 /// Damaged data; annotations that are not masks.
@@ -259,7 +262,7 @@ fn read(
 /// This rank's share of each step.
 ///
 /// # Errors
-/// Ranks that cannot share a batch.
+/// A batch that cannot be divided among the ranks.
 fn division(config: &Config, options: &SessionOptions) -> Result<Division, EngineError> {
     let (team, target) = (&options.team, options.backend.target(config));
     let mut division = Division::new(&config.train, &target, team.ranks())?;
@@ -268,10 +271,10 @@ fn division(config: &Config, options: &SessionOptions) -> Result<Division, Engin
     Ok(division)
 }
 
-/// Only scores can end a run early.
+/// Rejects keys that end a run by its scores if there is no validation data.
 fn check_scored(config: &Config) -> Result<(), EngineError> {
     let (train, data) = (&config.train, &config.data);
-    // A config without any data is rejected for that reason.
+    // A config without training data is rejected elsewhere.
     let trains = data.train_store.is_some() || data.train_annotations.is_some();
     let trains = trains || !data.train.is_empty();
     let (key, none) = match train {
@@ -284,19 +287,19 @@ fn check_scored(config: &Config) -> Result<(), EngineError> {
     };
     Err(EngineError::Usage(format!(
         "{key} ends a run by its scores, but there is no validation data: set data.val_store, \
-         data.val_images and data.val_annotations, or data.val_fraction, or leave it out (--set \
+         data.val_images and data.val_annotations, or data.val_fraction, or unset {key} (--set \
          {key}={none})"
     )))
 }
 
-/// Assigns the classes of the training data to the validation data, which may lack some.
+/// Maps the validation data to the classes of the training data; it may lack some of them.
 fn match_classes(train: &DataSet, val: &mut DataSet) -> Result<(), EngineError> {
     if train.categories() == val.categories() || val.take_classes(&train.categories()) {
         return Ok(());
     }
     Err(EngineError::Usage(format!(
-        "{} has categories that {} has not: set data.val_store, or data.val_images and \
-         data.val_annotations, to data with the categories of the training data, or some of them",
+        "{} has categories that {} lacks: set data.val_store, or data.val_images and \
+         data.val_annotations, to data whose categories all occur in the training data",
         val.store, train.store
     )))
 }

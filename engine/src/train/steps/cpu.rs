@@ -12,7 +12,7 @@ use crate::runtime::{ModelState, copy_inputs};
 use crate::train::feed::Batch;
 use crate::train::programs::StepPrograms;
 
-/// One executor per program, all in one arena.
+/// Runs each program with its own executor; all share one arena.
 #[derive(Debug)]
 pub(in crate::train) struct CpuSteps {
     executors: Vec<CpuExecutor>,
@@ -23,11 +23,11 @@ pub(in crate::train) struct CpuSteps {
     division: Division,
     /// True if steps output statistics of parameters.
     has_stats: bool,
-    /// Counts of correct predictions in the step so far; `None` unless steps output them.
+    /// Counts of correct predictions in the step so far; `None` if steps do not output them.
     counts: Option<Vec<f64>>,
-    /// The program of the last pass.
+    /// Index of the program that ran last.
     ran: usize,
-    /// The program of the step's last pass, once it has run.
+    /// Index of the program of the step's last pass, if that has run.
     last: Option<usize>,
 }
 
@@ -77,7 +77,8 @@ impl Steps for CpuSteps {
         let executor = &mut self.executors[program];
         copy_inputs(executor, &batch.slot)?;
         let state = state.host_mut();
-        // Inside the pool, so that an op's parallel loops start without switching threads.
+        // Runs inside the thread pool, so that parallel loops of ops start without switching
+        // threads.
         rayon::scope(|_| executor.run(state));
         if let Some(fault) = self.division.group.fault() {
             return Err(EngineError::RankLost(fault));

@@ -1,4 +1,4 @@
-//! Steps on a device: one graph launch each; their results come back through the ring.
+//! Steps on a device: one graph launch per pass; the host reads results from the ring.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,22 +17,23 @@ use crate::train::feed::Batch;
 use crate::train::memory::arena_bytes;
 use crate::train::programs::StepPrograms;
 
-/// One captured graph per program, all in one arena.
+/// Runs each program as a captured graph; all share one arena.
 #[derive(Debug)]
 pub(in crate::train) struct DeviceSteps {
     device: Arc<dyn Device>,
     executor: DeviceExecutor,
     layout: RingLayout,
     ring: Pinned,
-    /// Batches that the device may still be copying, with their micro-steps, oldest first.
+    /// Batches from which the device may still be copying, oldest first, each with its micro-step
+    /// number.
     copied: VecDeque<(u32, Batch)>,
     shapes: Vec<StepPrograms>,
     division: Division,
-    /// The program of the last pass.
+    /// Index of the program that was submitted last.
     ran: usize,
-    /// Weights of the passes that are not measured yet, oldest first.
+    /// Weights of passes that are not measured yet, oldest first.
     weights: VecDeque<f32>,
-    /// Passes measured.
+    /// Number of passes measured.
     measured: u32,
 }
 
@@ -106,7 +107,7 @@ impl Steps for DeviceSteps {
         self.ran = program;
         self.weights.push_back(batch.weight);
         self.copied.push_back((step, batch));
-        // Staging the inputs has waited for the micro-step before the last one.
+        // The oldest batch can be reused once its micro-step is done.
         let free = self.copied.front().is_some_and(|(step, _)| executor.is_done(*step));
         Ok(if free { self.copied.pop_front().map(|(_, batch)| batch) } else { None })
     }
@@ -130,7 +131,7 @@ impl Steps for DeviceSteps {
             self.executor.until_done(self.measured)?;
             let row = self.layout.split(&self.row(place));
             let Some(weight) = self.weights.pop_front() else { panic!("no step was begun") };
-            // All-reduced losses are already weighted.
+            // All-reduced losses already include the weight.
             let weight = if self.layout.is_summed { 1.0 } else { weight };
             passes.push((weight, row.losses.clone()));
             add_counts(&mut counts, row.counts.iter().map(|count| f64::from(*count)));
@@ -171,10 +172,10 @@ impl Steps for DeviceSteps {
     }
 }
 
-/// The means over `parts` parts of the losses of passes with these weights.
+/// The losses of a step: weighted sums over passes, divided by `parts`, the passes of all ranks.
 fn mean(passes: &[(f32, Losses)], parts: usize) -> Losses {
     let parts = parts as f32;
-    // A weight of 1 does not change the value.
+    // Multiplying by a weight of 1 is exact.
     let weighted = |i: usize| passes.iter().map(move |(weight, of)| weight * of[i].1);
     let names = passes[0].1.iter().map(|(name, _)| *name);
     names.enumerate().map(|(i, name)| (name, weighted(i).sum::<f32>() / parts)).collect()

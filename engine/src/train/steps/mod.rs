@@ -1,4 +1,4 @@
-//! Running steps: synchronously on the CPU, up to two ahead of the host on a device.
+//! Runs steps: synchronously on the CPU, up to two in flight on a device.
 
 mod cpu;
 mod device;
@@ -19,7 +19,7 @@ use crate::runtime::{ModelState, Slot};
 pub(super) use cpu::CpuSteps;
 pub(super) use device::DeviceSteps;
 
-/// Results read back from one step.
+/// Results of one step, read on the host.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Measured {
     pub(super) losses: Losses,
@@ -36,33 +36,33 @@ pub(super) struct Measured {
     pub(super) counts: Vec<f64>,
 }
 
-/// Submits a step of a program to a device, like [`DeviceExecutor::submit`]; it may inspect or time
-/// the step, and must run exactly one.
+/// Submits one run of a program to a device, like [`DeviceExecutor::submit`], and may inspect or
+/// time it. It must run the program exactly once.
 pub type Submit<'a> = dyn FnMut(&mut DeviceExecutor, usize) -> Result<(), GraphError> + 'a;
 
 /// Runs training steps in order.
 pub(super) trait Steps: Debug + Send {
-    /// Steps that may be in flight before the oldest is measured.
+    /// Maximum number of steps in flight.
     fn depth(&self) -> usize;
 
-    /// Starts a pass. Returns a batch whose slot may be refilled, if there is one.
+    /// Starts a pass. Returns an earlier batch whose slot can be refilled, if there is one.
     fn begin(&mut self, batch: Batch, state: &mut ModelState)
     -> Result<Option<Batch>, EngineError>;
 
     /// Starts a pass through the caller's `submit`.
     ///
     /// # Errors
-    /// As for [`Self::begin`]; [`EngineError::Usage`] on the CPU, which does not support it.
+    /// As for [`Self::begin`]; [`EngineError::Usage`] on the CPU, where this is not supported.
     fn begin_by(
         &mut self,
         batch: Batch,
         submit: &mut Submit<'_>,
     ) -> Result<Option<Batch>, EngineError> {
         let _ = (batch, submit);
-        Err(EngineError::Usage("steps on the CPU are not given launch by launch".into()))
+        Err(EngineError::Usage("single launches can only be submitted on a device".into()))
     }
 
-    /// Runs every program of a device once on this slot, and waits.
+    /// Runs every program of a device once on this slot, and waits; does nothing on the CPU.
     ///
     /// # Errors
     /// Device errors.
@@ -71,11 +71,11 @@ pub(super) trait Steps: Debug + Send {
         Ok(())
     }
 
-    /// Waits for the oldest step that has not been measured yet, and returns it.
+    /// Waits for the oldest step in flight, and returns its results.
     fn measure(&mut self) -> Result<Measured, EngineError>;
 
-    /// The float outputs of the last pass under `prefix` and a name that matches `pattern`, by this
-    /// name. Waits for the pass.
+    /// Float outputs of the last pass named `prefix` plus a name that matches `pattern`, listed by
+    /// that name. Waits for the pass.
     ///
     /// # Errors
     /// Device errors.
@@ -84,7 +84,7 @@ pub(super) trait Steps: Debug + Send {
     /// Bytes of activations, gradients, inputs and scratch.
     fn bytes(&self) -> usize;
 
-    /// Bytes of host memory that a device accesses, without slots.
+    /// Bytes of host memory that a device accesses, except slots.
     fn pinned_bytes(&self) -> usize {
         0
     }
@@ -99,7 +99,7 @@ pub(super) trait Steps: Debug + Send {
         None
     }
 
-    /// The CPU's executors, whose nodes can be timed one by one.
+    /// The CPU's executors, for timing single nodes.
     fn cpu_executors(&mut self) -> &mut [graph::CpuExecutor] {
         &mut []
     }
@@ -108,9 +108,9 @@ pub(super) trait Steps: Debug + Send {
 /// Losses by name.
 pub(super) type Losses = Vec<(&'static str, f32)>;
 
-/// The measurements of a step: `losses` are means over it, `norms` and `stats` (see
-/// [`kernels::ops::parameter_update`]) are of the sum of the gradients, which is `divisor` times
-/// their mean.
+/// Assembles the measurements of a step. `losses` are already means over the step; `norms` and
+/// `stats` (see [`kernels::ops::parameter_update`]) refer to the gradient sum, which is `divisor`
+/// times the mean.
 pub(super) fn measured(
     losses: Losses,
     control: Control,
@@ -134,14 +134,14 @@ pub(super) fn measured(
     Measured { losses, lr, loss_scale, grad_norm, applied, stop, parameters, counts }
 }
 
-/// The output names of a program under `prefix` that match `pattern`, without the prefix.
+/// The names of a program's outputs with `prefix`, without the prefix, if they match `pattern`.
 fn kept_names<'a>(program: &'a Program, prefix: &str, pattern: &str) -> Vec<&'a str> {
     let names = program.kept_names().into_iter();
     let names = names.filter_map(|(name, _)| name.strip_prefix(prefix));
     names.filter(|name| matches(pattern, name)).collect()
 }
 
-/// Adds the counts of a pass to those of earlier passes.
+/// Adds the counts of a pass to the counts of earlier passes.
 fn add_counts(counts: &mut Vec<f64>, of_pass: impl ExactSizeIterator<Item = f64>) {
     counts.resize(of_pass.len(), 0.0);
     counts.iter_mut().zip(of_pass).for_each(|(count, of_pass)| *count += of_pass);

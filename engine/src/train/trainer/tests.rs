@@ -1,4 +1,4 @@
-//! Steps in flight at the time of a failure.
+//! Tests of steps in flight: a failing step, the step to stop at, and the shared arena.
 
 use super::super::feed::Batch;
 use super::super::steps::Measured;
@@ -7,7 +7,7 @@ use crate::dataset::Split;
 use crate::dataset::tests::micro;
 use dali::order::PaddedShape;
 
-/// Steps that complete in order, with their number as the loss; the third cannot begin.
+/// Steps that complete in order, with their number as the loss; the fourth cannot begin.
 #[derive(Debug, Default)]
 struct Fragile {
     begun: u64,
@@ -59,7 +59,7 @@ fn fragile() -> Trainer {
     trainer
 }
 
-/// Steps before the failed one are reported first, each once, then the error.
+/// Each step before the failed one is returned once, then the error.
 #[test]
 fn failed_step_start_keeps_earlier_results() {
     let mut trainer = fragile();
@@ -72,7 +72,7 @@ fn failed_step_start_keeps_earlier_results() {
     assert_eq!((trainer.steps_done(), trainer.in_flight()), (3, 0));
 }
 
-/// No step begins beyond a step with a following action.
+/// No step begins after step `until`.
 #[test]
 fn no_step_is_in_flight_after_stop() {
     let mut trainer = fragile();
@@ -84,8 +84,8 @@ fn no_step_is_in_flight_after_stop() {
     assert_eq!(flights, [1, 0, 0], "a stop that has passed means one step more");
 }
 
-/// Padded shapes and kinds of pass alternate in one arena, as large as the largest plan, and never
-/// read values that they did not write.
+/// Programs of different padded shapes and passes alternate in one arena, which is as large as the
+/// largest plan, and never read values that they did not write.
 #[test]
 fn training_and_evaluation_share_one_arena() {
     let (_folder, config, mut data) = micro(Split::Train, &["train.batch_size=4"]);

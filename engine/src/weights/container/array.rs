@@ -1,4 +1,4 @@
-//! Elements in memory with shape and strides, and their values as f32.
+//! Arrays of any element type with shape and strides, and their conversion to f32.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ pub(super) enum Element {
     F64,
     F16,
     Bf16,
-    /// Not a floating-point type, with this many bytes: such tensors are only skipped.
+    /// Not a floating-point type. Such tensors are only skipped.
     Other {
         bytes: usize,
     },
@@ -29,7 +29,7 @@ impl Element {
     }
 }
 
-/// An array as a file describes it.
+/// An array as described in a file.
 #[derive(Debug)]
 pub(super) struct Array<'a> {
     pub(super) element: Element,
@@ -51,7 +51,8 @@ pub(super) fn contiguous(shape: &[usize]) -> Option<Vec<usize>> {
     Some(strides)
 }
 
-/// Maximum number of values in the tensors of a file: shared elements count each time.
+/// Limit on the total number of values in the tensors of a file. Elements that several tensors
+/// share count several times.
 #[derive(Debug)]
 pub(super) struct Budget {
     left: usize,
@@ -59,14 +60,15 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// For a file of this length; halves become floats, and tied weights are stored once.
+    /// The limit for a file of this length: one value per byte, enough for fp16 and for shared
+    /// weights, plus a constant.
     pub(super) fn of(file_bytes: usize) -> Self {
         Self { left: file_bytes.saturating_add(1 << 16), file_bytes }
     }
 }
 
 impl<'a> Array<'a> {
-    /// An array that fills its storage, the first index fastest if in Fortran order.
+    /// A contiguous array. The first index varies fastest if `is_fortran`, else the last.
     ///
     /// # Errors
     /// A message: the number of bytes does not match the shape.
@@ -91,11 +93,11 @@ impl<'a> Array<'a> {
         Ok(Self { element, data, offset: 0, shape, strides })
     }
 
-    /// The values in order, the last index fastest.
+    /// The values as f32, the last index fastest.
     ///
     /// # Errors
-    /// A message about the tensor `name`: elements beyond its storage, not floating-point numbers,
-    /// an f64 that f32 cannot represent exactly, or more values than the file can contain.
+    /// A message about the tensor `name`: elements outside the storage, no floating-point type, an
+    /// f64 that f32 cannot represent exactly, or more values than the limit.
     pub(super) fn values(&self, name: &str, budget: &mut Budget) -> Result<Vec<f32>, String> {
         let (element, stored) = (self.element, self.data.len() / self.element.bytes());
         if self.shape.len() != self.strides.len() || self.shape.len() > 8 {
@@ -134,7 +136,7 @@ impl<'a> Array<'a> {
                 ),
                 _ => format!("tensor `{name}` holds no floating-point numbers"),
             })?);
-            // The next index, the last fastest.
+            // Advances the index; the last dimension varies fastest.
             let Some(d) = (0..index.len()).rev().find(|d| index[*d] + 1 < self.shape[*d]) else {
                 return Ok(values);
             };
@@ -147,8 +149,8 @@ impl<'a> Array<'a> {
         }
     }
 
-    /// The element at an offset of the storage; `None` if f32 cannot represent it. NaN and infinity
-    /// pass: the reader of all files reports them.
+    /// The element at an offset in the storage; `None` if f32 cannot represent it exactly. NaN and
+    /// infinity are accepted here, and rejected later for all formats.
     fn value(&self, at: usize) -> Option<f32> {
         let size = self.element.bytes();
         let bytes = &self.data[at * size..][..size];

@@ -13,7 +13,7 @@ const VERSION: i128 = 1001;
 /// Bytes of the element count before each storage.
 const COUNT_BYTES: usize = 8;
 
-/// True if the file begins like this format.
+/// True if the file begins with the magic number.
 pub(super) fn is_legacy(bytes: &[u8]) -> bool {
     bytes.starts_with(MAGIC)
 }
@@ -21,7 +21,7 @@ pub(super) fn is_legacy(bytes: &[u8]) -> bool {
 /// Tensors by name.
 ///
 /// # Errors
-/// A message: a truncated file, one from a big-endian machine, or errors in its pickles or a
+/// A message: a truncated file, a file from a big-endian machine, or an error in a pickle or
 /// tensor.
 pub(super) fn read(bytes: &[u8]) -> Result<BTreeMap<String, Values>, String> {
     let (version, at) = pickle::read(bytes, MAGIC.len())?;
@@ -53,8 +53,8 @@ fn is_little_endian(machine: &Pickle<'_>) -> bool {
     entries.iter().find_map(order).is_none_or(|little| little == Some(1))
 }
 
-/// Bytes per element of each storage in the pickle, including storages whose tensors are not read,
-/// as they are in between.
+/// Bytes per element of each storage. Includes storages that are not needed, since they precede
+/// others in the file.
 fn element_sizes(object: &Pickle<'_>) -> Result<BTreeMap<String, usize>, String> {
     let mut sizes = BTreeMap::new();
     for id in object.ids().filter(|id| matches!(object.node(*id), Node::Persistent(_))) {
@@ -64,7 +64,7 @@ fn element_sizes(object: &Pickle<'_>) -> Result<BTreeMap<String, usize>, String>
     Ok(sizes)
 }
 
-/// The storages by key: each is an element count and the elements.
+/// The storages by key. In the file, each is an element count followed by the elements.
 fn storages<'a>(
     bytes: &'a [u8],
     mut at: usize,

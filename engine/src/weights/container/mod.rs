@@ -1,6 +1,5 @@
-//! Files of tensors, by their first bytes: safetensors, PyTorch's archive and its older format,
-//! Detectron and detectron2 pickles, and NumPy's archive. Each yields names with shapes and f32
-//! values.
+//! Reads files of tensors: safetensors, PyTorch's zip archive and older format, Detectron and
+//! detectron2 pickles, and NumPy archives. The first bytes determine the format.
 
 mod array;
 mod legacy;
@@ -28,15 +27,15 @@ pub(super) enum Container {
     Safetensors,
     /// The zip archive that `torch.save` writes since PyTorch 1.6.
     TorchZip,
-    /// The file that `torch.save` wrote before: pickles and storages one after another.
+    /// The format that `torch.save` wrote before PyTorch 1.6: pickles, then storages.
     TorchLegacy,
-    /// A pickle of NumPy arrays: Detectron's and detectron2's `.pkl`.
+    /// A pickle with NumPy arrays: Detectron's and detectron2's `.pkl`.
     Pickle,
     /// The zip archive of `numpy.savez`: Tensorpack's `.npz`.
     Npz,
 }
 
-/// The floating-point tensors of a file, and its stored classes.
+/// The floating-point tensors of a file, and the JSON text with its classes.
 #[derive(Debug)]
 pub(super) struct Contents {
     pub(super) container: Container,
@@ -44,7 +43,7 @@ pub(super) struct Contents {
     pub(super) categories: Option<String>,
 }
 
-/// Reads the tensors of a file. Counters of batch norms are skipped: nothing uses them.
+/// Reads the tensors of a file, except the step counters of batch norms and moving averages.
 ///
 /// # Errors
 /// A message: an unknown format, a damaged file, or tensors that f32 cannot represent.
@@ -71,8 +70,8 @@ pub(super) fn read(bytes: &[u8]) -> Result<Contents, String> {
 }
 
 /// Keys under which training scripts and model zoos store the state dict, and names of modules that
-/// contain the model, which are prefixes of its tensors' names: torchvision's references,
-/// detectron2, Lightning, Detectron, moving averages.
+/// contain the model, which become prefixes of tensor names: torchvision's references, detectron2,
+/// Lightning, Detectron, moving averages.
 const HOLDERS: [&str; 18] = [
     "model",
     "state_dict",
@@ -94,11 +93,11 @@ const HOLDERS: [&str; 18] = [
     "teacher",
 ];
 
-/// PyTorch modules that wrap others, anywhere in a name.
+/// PyTorch modules that wrap other modules; they may occur anywhere in a name.
 const WRAPPERS: [&str; 4] =
     ["module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"];
 
-/// The name of a tensor within the model.
+/// The name of a tensor without wrappers and prefixes.
 fn bare(name: &str) -> String {
     let mut parts = name.split('.').filter(|part| !WRAPPERS.contains(part)).peekable();
     while parts.next_if(|part| HOLDERS.contains(part)).is_some() {}
@@ -109,10 +108,10 @@ fn bare(name: &str) -> String {
 /// The format of a file, from its first bytes.
 fn container_of(bytes: &[u8]) -> Container {
     const ZIP: &[u8] = b"PK\x03\x04";
-    // A pickle of protocol 0 or 1 has no version number: it begins with the mark or dict of its
-    // root.
+    // Pickles of protocols 0 and 1 begin without a version number, with the opcodes of the root
+    // dict.
     const PICKLES: [&[u8]; 4] = [b"\x80", b"(dp", b"(d", b"}q"];
-    // A safetensors header is shorter than 2^56 bytes, and begins with a brace.
+    // The high byte of the header length is 0, and the header begins with a brace.
     if bytes.get(7..9) == Some(b"\0{") {
         Container::Safetensors
     } else if bytes.starts_with(ZIP) {
@@ -126,8 +125,8 @@ fn container_of(bytes: &[u8]) -> Container {
     }
 }
 
-/// True if a tensor is a counter: of PyTorch's batch norms, which frozen ones do not have, or of a
-/// moving average of the model.
+/// True if a tensor is a step counter, of PyTorch's batch norms or of a moving average of the
+/// model.
 fn is_counter(name: &str) -> bool {
     let last = name.rsplit('.').next().unwrap_or(name);
     ["num_batches_tracked", "n_averaged", "initted", "step"].contains(&last)

@@ -1,5 +1,5 @@
-//! NumPy's archive `.npz`: a zip with one `.npy` file per array, with a header in Python syntax and
-//! the elements; `savez` stores them, `savez_compressed` deflates them.
+//! NumPy archives (`.npz`): zip archives with one `.npy` file per array, which has a header in
+//! Python syntax, then the elements. `savez` stores the files, `savez_compressed` deflates them.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use super::{Values, zip};
 
 /// Suffix of the entries.
 const SUFFIX: &str = ".npy";
-/// Weights hardly compress: the entries of a file may have at most this many times its bytes.
+/// Maximum ratio of decompressed to compressed size, against zip bombs; weights hardly compress.
 const MAX_INFLATION: usize = 16;
-/// Bytes that the entries of any file may have.
+/// Decompressed size that is always allowed.
 const FREE_BYTES: usize = 1 << 20;
 
-/// True if a zip archive, which begins with the name of its first entry, contains arrays.
+/// True if the first entry of a zip archive is an array.
 pub(super) fn is_npz(bytes: &[u8]) -> bool {
     const LENGTH: usize = 26;
     const NAME: usize = 30;
@@ -23,7 +23,7 @@ pub(super) fn is_npz(bytes: &[u8]) -> bool {
     name.is_some_and(|name| name.ends_with(SUFFIX.as_bytes()))
 }
 
-/// Tensors by name; arrays that are not floating-point, which count steps, are skipped.
+/// Tensors by name. Arrays that are not floating-point, such as step counters, are skipped.
 ///
 /// # Errors
 /// A message: a damaged archive or array, an entry that is not an array, or big-endian numbers.

@@ -9,7 +9,7 @@ use crate::weights::pickle::{self, Id, Pickle};
 /// Tensors by name.
 ///
 /// # Errors
-/// A message: the error in the pickle or an array.
+/// A message about the error in the pickle or an array.
 pub(super) fn read(bytes: &[u8]) -> Result<BTreeMap<String, Values>, String> {
     let (pickle, _) = pickle::read(bytes, 0)?;
     state_dict::tensors(&pickle, bytes.len(), |value| array(&pickle, value))
@@ -19,7 +19,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<BTreeMap<String, Values>, String> {
 fn array<'a>(pickle: &'a Pickle<'_>, value: Id) -> Result<Option<Array<'a>>, String> {
     let fault = || "it is a malformed array".to_string();
     let (dtype, shape, is_fortran, data) = match pickle.class(value) {
-        // State: version, shape, dtype, whether the first index is fastest, the bytes.
+        // The state is version, shape, dtype, True if in Fortran order, bytes.
         Some((_, "_reconstruct")) => {
             let [_version, shape, dtype, fortran, data] = pickle.state(value).ok_or_else(fault)?
             else {
@@ -27,7 +27,7 @@ fn array<'a>(pickle: &'a Pickle<'_>, value: Id) -> Result<Option<Array<'a>>, Str
             };
             (*dtype, *shape, pickle.int(*fortran) == Some(1), *data)
         }
-        // Arguments, in protocol 5: bytes, dtype, shape, order.
+        // Protocol 5. The arguments are bytes, dtype, shape, order.
         Some((_, "_frombuffer")) => {
             let [data, dtype, shape, order] = pickle.args(value).ok_or_else(fault)? else {
                 return Err(fault());
@@ -42,7 +42,7 @@ fn array<'a>(pickle: &'a Pickle<'_>, value: Id) -> Result<Option<Array<'a>>, Str
     Array::whole(element, shape, is_fortran, data).map(Some)
 }
 
-/// The element type of a pickled dtype: its name, then (version, byte order, ..).
+/// The element type of a pickled dtype, whose state is (version, byte order, ..).
 fn element(pickle: &Pickle<'_>, dtype: Id) -> Result<Element, String> {
     let fault = || "it has a malformed dtype".to_string();
     if pickle.class(dtype) != Some(("numpy", "dtype")) {
@@ -51,7 +51,7 @@ fn element(pickle: &Pickle<'_>, dtype: Id) -> Result<Element, String> {
     let name = pickle.args(dtype).and_then(|args| pickle.text(*args.first()?)).ok_or_else(fault)?;
     let state = pickle.state(dtype).unwrap_or_default();
     let order = state.get(1).and_then(|order| pickle.text(*order)).unwrap_or_else(|| "<".into());
-    // The name may have its own byte order, `|` for a single byte.
+    // The name may also contain a byte order (`|`: a single byte), which is replaced.
     element_named(&format!("{order}{}", name.trim_start_matches(['<', '|', '='])))
 }
 

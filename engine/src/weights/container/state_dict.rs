@@ -1,4 +1,4 @@
-//! The dict of tensors inside a pickle, without its wrappers.
+//! The state dict inside a pickle, possibly nested in other dicts.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use super::array::{Array, Budget};
 use super::{HOLDERS, Values, is_counter};
 use crate::weights::pickle::{Id, Pickle};
 
-/// Tensors by name, and how to read each: `array` returns the tensor that a value represents, or
-/// `None` if it is not a tensor.
+/// Tensors by name. `array` converts a value of the pickle to a tensor, and returns `None` for
+/// values of other types.
 ///
 /// # Errors
 /// A message: no dict, invalid or duplicate names, or the error of `array`.
@@ -21,14 +21,14 @@ pub(super) fn tensors<'a>(
     let mut tensors = BTreeMap::new();
     for (name, value) in entries {
         let name = name.as_str();
-        // PyTorch's counters, and momenta saved by Caffe2's solver.
+        // Skips step counters, and the momenta that Caffe2's solver saved.
         if is_counter(name) || name.ends_with("_momentum") {
             continue;
         }
         let found = array(value).map_err(|reason| format!("tensor `{name}`: {reason}"))?;
         let Some(found) = found else {
             let kind = pickle.kind(value);
-            return Err(format!("`{name}` is {kind}, and no tensor: save only the state dict"));
+            return Err(format!("`{name}` is {kind}, not a tensor: save only the state dict"));
         };
         let values = found.values(name, &mut budget)?;
         if tensors.insert(name.to_string(), (found.shape, values)).is_some() {
@@ -43,15 +43,15 @@ fn state_dict(pickle: &Pickle<'_>) -> Result<Vec<(String, Id)>, String> {
     let mut dict = pickle.root();
     let named = |dict: Id| -> Result<Vec<(String, Id)>, String> {
         let entries = pickle.entries(dict).ok_or_else(|| {
-            format!("it holds {}, and no dict of tensors: save the state dict", pickle.kind(dict))
+            format!("it contains {}, not a dict of tensors: save the state dict", pickle.kind(dict))
         })?;
         let name = |key: Id| {
             let name = pickle.text(key);
-            name.ok_or_else(|| format!("its dict has {} as a name", pickle.kind(key)))
+            name.ok_or_else(|| format!("its dict has {} as a key", pickle.kind(key)))
         };
         entries.into_iter().map(|(key, value)| Ok((name(key)?, value))).collect()
     };
-    // Each at most once: a dict that contains itself would never end.
+    // Limits the nesting, since a dict may contain itself.
     for _ in HOLDERS {
         let entries = named(dict)?;
         let inner = HOLDERS.iter().find_map(|holder| {
@@ -63,5 +63,5 @@ fn state_dict(pickle: &Pickle<'_>) -> Result<Vec<(String, Id)>, String> {
             None => return Ok(entries),
         }
     }
-    Err("its state dict is wrapped too often: save only the state dict".into())
+    Err("its state dict is nested too deeply: save only the state dict".into())
 }

@@ -1,4 +1,4 @@
-//! Safetensors: reading, and writing with the classes in the header.
+//! Reads safetensors files, and writes them with the classes in the header.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use serde_json::json;
 use super::array::{Array, Budget, Element};
 use super::{Values, is_counter};
 
-/// Key of the classes in the header's metadata, as JSON: name and COCO id of each, from class 1; a
-/// class without a category has null as its name.
+/// Key of the header's metadata with the classes, as JSON: name and COCO id of each, from class 1.
+/// The name is null for a class without a category.
 pub const CATEGORIES: &str = "onegraph.categories";
 
-/// Bytes of the header's length, and its alignment.
+/// Bytes of the header's length field; also the alignment of the header.
 const LENGTH_BYTES: usize = 8;
 
 /// Tensors by name, and the classes stored in the file.
@@ -45,7 +45,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<(BTreeMap<String, Values>, Option<Str
     Ok((tensors, stated.cloned()))
 }
 
-/// Tensors as the bytes of a file whose header contains `categories`, in JSON.
+/// Serializes tensors to a file whose header contains `categories` (JSON).
 ///
 /// # Errors
 /// Errors of the safetensors writer; none in practice.
@@ -65,8 +65,8 @@ pub(in crate::weights) fn safetensors_bytes(
     Ok(with_metadata(&bytes, categories))
 }
 
-/// Inserts the metadata at the start of a file's header. The crate would write it in an order that
-/// changes from run to run, but the same state must give the same bytes.
+/// Inserts the metadata at the start of a file's header. The safetensors crate would write it in
+/// random order, but equal states must give equal bytes.
 fn with_metadata(file: &[u8], categories: Option<&str>) -> Vec<u8> {
     let (length, rest) = file.split_at(LENGTH_BYTES);
     let length = length.iter().rev().fold(0, |length, byte| length << 8 | usize::from(*byte));

@@ -1,4 +1,4 @@
-//! Files as written by PyTorch, NumPy and Python 2, and broken ones.
+//! Files as PyTorch, NumPy and Python 2 write them, and broken files.
 //!
 //! `fixtures` contains files written by `tests/interchange/make_fixtures.py` with PyTorch and
 //! NumPy: element i of each tensor is (i - 3) / 4, in the order of its storage.
@@ -14,8 +14,8 @@ use super::{Container, Contents, Values, read, safetensors_bytes};
 const ZIP: &[u8] = include_bytes!("fixtures/zip.pth");
 const LEGACY: &[u8] = include_bytes!("fixtures/legacy.pth");
 const CHECKPOINT: &[u8] = include_bytes!("fixtures/checkpoint.pth");
-/// Files as written by Python 2's cPickle for Detectron, whose names and data are `str`, and by
-/// Python 3 for detectron2 in protocol 3, opcode by opcode.
+/// Pickles as Python 2's cPickle writes them for Detectron, with names and data of type `str`, and
+/// as Python 3 writes them for detectron2 in protocol 3.
 const PYTHONS: [&[u8]; 2] =
     [include_bytes!("fixtures/python_2.pkl"), include_bytes!("fixtures/python_3.pkl")];
 const NUMPY: [&[u8]; 4] = [
@@ -28,7 +28,7 @@ const NUMPY: [&[u8]; 4] = [
 /// One number.
 const ARRAY: &[u8] =
     b"\x93NUMPY\x01\0\x38\0{'descr': '<f4', 'fortran_order': False, 'shape': (), }\n\0\0\0\0";
-/// Stored, and deflated.
+/// Archives with stored and with deflated entries.
 const ARCHIVES: [&[u8]; 2] =
     [include_bytes!("fixtures/stored.npz"), include_bytes!("fixtures/deflated.npz")];
 
@@ -36,7 +36,7 @@ fn tensor(contents: &Contents, name: &str) -> Values {
     contents.tensors.get(name).unwrap_or_else(|| panic!("{name}: {contents:?}")).clone()
 }
 
-/// Elements of the fixtures at these indices.
+/// Values of the fixtures' elements at these indices.
 fn at<const N: usize>(places: [i32; N]) -> Vec<f32> {
     places.map(|i| (i - 3) as f32 / 4.0).to_vec()
 }
@@ -90,7 +90,8 @@ fn numpy_arrays_load_from_every_pickle_protocol_and_npz() {
     }
     for contents in PYTHONS.map(|bytes| read(bytes).unwrap()) {
         assert_eq!(tensor(&contents, "conv1_w"), (vec![3], vec![0.5, -2.0, 1e-40]));
-        // The type of the second array refers to the first's; 700 bytes use another length opcode.
+        // The second array's dtype is a memo reference to the first's, and its 700 bytes need a
+        // different length opcode.
         let long = (vec![175], (0u8..175).map(f32::from).collect());
         assert_eq!(tensor(&contents, "conv1_b"), long);
     }
@@ -182,7 +183,7 @@ fn weights_file_round_trips_bit_exactly() {
     assert_eq!(unstated, torch_bytes(&tensors, None).unwrap(), "the same bytes each time");
 }
 
-/// An archive of stored entries.
+/// A zip archive with stored entries.
 fn archive(entries: &[(&str, &[u8])]) -> Vec<u8> {
     archive_by(CompressionMethod::Stored, entries)
 }
@@ -197,7 +198,7 @@ fn archive_by(method: CompressionMethod, entries: &[(&str, &[u8])]) -> Vec<u8> {
     archive.finish().unwrap().into_inner()
 }
 
-/// The entry `w` of a pickled dict: a tensor in storage 0, which has two elements.
+/// Opcodes of the entry `w` of a dict: a tensor in storage 0, which has two elements.
 fn entry(storage: &str, offset: u8, size: u8, stride: u8) -> Vec<u8> {
     [
         b"U\x01wctorch._utils\n_rebuild_tensor_v2\n((U\x07storagec".as_slice(),
@@ -209,7 +210,7 @@ fn entry(storage: &str, offset: u8, size: u8, stride: u8) -> Vec<u8> {
     .concat()
 }
 
-/// A PyTorch archive with a dict of these entries and the storage 0 with 1 and 2.
+/// A PyTorch archive with a dict of these entries, and storage 0 with the values 1 and 2.
 fn of_entries(entries: &[Vec<u8>]) -> Vec<u8> {
     let pickle = [b"\x80\x02}", entries.concat().as_slice(), b"."].concat();
     let data = [1.0f32.to_le_bytes(), 2.0f32.to_le_bytes()].concat();
@@ -220,7 +221,7 @@ fn one_tensor(storage: &str, offset: u8, size: u8, stride: u8) -> Vec<u8> {
     of_entries(&[entry(storage, offset, size, stride)])
 }
 
-/// An archive whose headers declare its entries as deflated.
+/// Changes the headers of an archive so that they declare the entries as deflated.
 fn deflated(mut archive: Vec<u8>) -> Vec<u8> {
     for at in 0..archive.len() - 12 {
         match &archive[at..at + 4] {
@@ -260,7 +261,7 @@ fn broken_or_hostile_file_prints_one_line_error() {
     }
     for (what, bytes, told) in [
         ("a call of the system", pickle(b"\x80\x02cos\nsystem\nX\x01\0\0\0x\x85R."), "`os.system`"),
-        ("an instance", b"\x80\x02(ios\nsystem\n.".to_vec(), "unknown instruction 0x69"),
+        ("an instance", b"\x80\x02(ios\nsystem\n.".to_vec(), "unknown opcode 0x69"),
         ("another storage", one_tensor("torch.QInt8Storage", 0, 2, 1), "`torch.QInt8Storage`"),
         ("whole numbers", one_tensor("torch.IntStorage", 0, 2, 1), "no floating-point"),
         ("another length", one_tensor("torch.LongStorage", 0, 2, 1), "should have 2 elements of 8"),
@@ -279,14 +280,14 @@ fn broken_or_hostile_file_prints_one_line_error() {
         ("two folders", two, "several folders"),
         ("no pickle", archive(&[("x/other", b"")]), "without data.pkl"),
         ("nothing", pickle(b"\x80\x02}."), "it holds no tensors"),
-        ("a list", pickle(b"\x80\x02]."), "it holds a list, and no dict"),
-        ("a number", pickle(b"\x80\x02}U\x01aK\x01s."), "`a` is an int, and no tensor"),
-        ("a name that is none", pickle(b"\x80\x02}K\x02K\x01s."), "an int as a name"),
+        ("a list", pickle(b"\x80\x02]."), "it contains a list, not a dict"),
+        ("a number", pickle(b"\x80\x02}U\x01aK\x01s."), "`a` is an int, not a tensor"),
+        ("a name that is none", pickle(b"\x80\x02}K\x02K\x01s."), "an int as a key"),
         ("deep lists", pickle(&nested), "nested more than 64 deep"),
         ("deep tuples", pickle(&tuples), "nested more than 64 deep"),
         ("no value", pickle(b"\x80\x02."), "that it has not made"),
         ("no mark", pickle(b"\x80\x02t."), "lacks a mark"),
-        ("no memo", pickle(b"\x80\x02h\x05."), "lacks memo 5"),
+        ("no memo", pickle(b"\x80\x02h\x05."), "uses memo 5"),
         ("a call of nothing", pickle(b"\x80\x02N)R."), "calls something that is not a name"),
         ("a huge count", b"\x80\x02X\xff\xff\xff\xffabc.".to_vec(), "truncated"),
         ("a huge number", b"\x80\x02\x8b\xff\xff\xff\x7f1.".to_vec(), "truncated"),
@@ -338,7 +339,7 @@ fn safetensors_requires_complete_float_tensors() {
     }
 }
 
-/// A dict with many names for one storage has more values than its file has bytes.
+/// A dict with many names for one storage would expand to more values than the file can contain.
 #[test]
 fn shared_storage_is_not_copied_per_tensor() {
     let mut pickle = b"\x80\x02}(".to_vec();

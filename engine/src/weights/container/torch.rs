@@ -1,11 +1,11 @@
-//! Tensors in PyTorch pickles: views of storages outside of the pickle.
+//! Tensors in PyTorch pickles. They refer to storages outside the pickle.
 
 use std::borrow::Cow;
 
 use super::array::{Array, Element};
 use crate::weights::pickle::{Id, Node, Pickle};
 
-/// Maximum nesting of parameters in parameters.
+/// Maximum nesting of `Parameter` objects.
 const MAX_WRAPPED: usize = 4;
 
 /// A storage as referenced in the pickle.
@@ -13,15 +13,15 @@ const MAX_WRAPPED: usize = 4;
 pub(super) struct Storage {
     pub(super) key: String,
     pub(super) element: Element,
-    /// Number of its elements.
+    /// Number of elements.
     pub(super) count: usize,
 }
 
-/// The tensor that a value represents; `None` if it is not a tensor. `stored` returns the bytes of
-/// a storage.
+/// Converts a value of the pickle to an array; `None` if it is not a tensor. `stored` returns the
+/// bytes of a storage.
 ///
 /// # Errors
-/// A message: a storage that does not exist or has another length, a malformed tensor.
+/// A message: a storage that is missing or has the wrong length, or a malformed tensor.
 pub(super) fn array<'a>(
     pickle: &Pickle<'_>,
     value: Id,
@@ -51,7 +51,7 @@ pub(super) fn array<'a>(
         let data = stored(&storage)?;
         if Some(data.len()) != storage.count.checked_mul(storage.element.bytes()) {
             return Err(format!(
-                "its storage `{}` has {} bytes, and should have {} elements of {}",
+                "its storage `{}` has {} bytes, but should have {} elements of {} bytes",
                 storage.key,
                 data.len(),
                 storage.count,
@@ -75,7 +75,7 @@ pub(super) fn storage(pickle: &Pickle<'_>, place: Id) -> Result<Storage, String>
     if pickle.text(*tag).as_deref() != Some("storage") {
         return Err(fault());
     }
-    // Storages that are views of others are not used since PyTorch 0.4.
+    // Since PyTorch 0.4, no storage is a view of another storage.
     if rest.iter().any(|view| !matches!(pickle.node(*view), Node::None)) {
         return Err(
             "its storage is a part of another: save it again with PyTorch 1 or later".into()

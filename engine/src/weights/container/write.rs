@@ -1,4 +1,4 @@
-//! Tensors as an archive for `torch.load(weights_only=True)`.
+//! Writes tensors as an archive for `torch.load(weights_only=True)`.
 
 use std::io::{Cursor, Write};
 
@@ -9,13 +9,13 @@ use super::Values;
 use super::array::contiguous;
 use super::zip::CATEGORIES_ENTRY;
 
-/// Folder of all entries; PyTorch names it after the file, and reads any name.
+/// Folder of all entries. PyTorch names it after the file, but accepts any name.
 const FOLDER: &str = "archive";
-/// Alignment of the storages, as PyTorch's.
+/// Alignment of the storages, as in PyTorch.
 const ALIGNMENT: u16 = 64;
 
-/// Tensors in this order as a state dict: a pickle, and one storage per tensor; the classes, in
-/// JSON, are a separate entry.
+/// Serializes tensors as a state dict: a pickle, and one storage per tensor, in this order. The
+/// classes (JSON) are a separate entry.
 ///
 /// # Errors
 /// A message from the zip writer; none in practice.
@@ -23,7 +23,7 @@ pub(in crate::weights) fn torch_bytes(
     tensors: &[(String, Values)],
     categories: Option<&str>,
 ) -> Result<Vec<u8>, String> {
-    // The time is fixed: the same weights give the same bytes.
+    // The time stamp is fixed, so that equal weights give equal bytes.
     let options = SimpleFileOptions::default()
         .compression_method(CompressionMethod::Stored)
         .last_modified_time(DateTime::default())
@@ -46,7 +46,7 @@ pub(in crate::weights) fn torch_bytes(
     Ok(written.into_inner())
 }
 
-/// The pickle of a dict of tensors, each with its own storage, in protocol 2, which all versions of
+/// Pickles a dict of tensors, each with its own storage, in protocol 2, which all versions of
 /// PyTorch read.
 fn state_dict(tensors: &[(String, Values)]) -> Vec<u8> {
     let mut pickle = b"\x80\x02}(".to_vec();
@@ -59,7 +59,7 @@ fn state_dict(tensors: &[(String, Values)]) -> Vec<u8> {
         text(&mut pickle, &key.to_string());
         text(&mut pickle, "cpu");
         count(&mut pickle, values.len());
-        // The storage is outside of the pickle; then the first element, shape and strides.
+        // The persistent id of the storage is followed by offset, shape and strides.
         pickle.extend(b"tQ");
         count(&mut pickle, 0);
         for counts in [shape, &contiguous(shape).unwrap_or_default()] {
@@ -67,7 +67,7 @@ fn state_dict(tensors: &[(String, Values)]) -> Vec<u8> {
             counts.iter().for_each(|value| count(&mut pickle, *value));
             pickle.push(b't');
         }
-        // No gradient, and no hooks: an empty `OrderedDict`.
+        // No gradient, and an empty `OrderedDict` of hooks.
         pickle.extend(b"\x89ccollections\nOrderedDict\n(tRtR");
     }
     pickle.extend(b"u.");
@@ -80,7 +80,7 @@ fn text(pickle: &mut Vec<u8>, text: &str) {
     pickle.extend(text.as_bytes());
 }
 
-/// An integer of nine bytes: eight and a sign.
+/// Pickles an integer as nine bytes: eight bytes and a sign byte.
 fn count(pickle: &mut Vec<u8>, value: usize) {
     pickle.extend([0x8a, 9]);
     pickle.extend((value as u64).to_le_bytes());

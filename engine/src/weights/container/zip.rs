@@ -1,5 +1,5 @@
-//! Zip archives: those of `torch.save`, a pickle and one stored file per storage, and the entries
-//! of any archive.
+//! Zip archives: reads those of `torch.save`, which contain a pickle and one stored file per
+//! storage, and the entries of any archive.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Cursor, Read};
@@ -9,27 +9,27 @@ use zip::{CompressionMethod, ZipArchive};
 use super::{Values, state_dict, torch};
 use crate::weights::pickle;
 
-/// Entry next to PyTorch's own with the classes of an export; PyTorch ignores it.
+/// Additional entry with the classes of an export, which PyTorch ignores.
 pub(super) const CATEGORIES_ENTRY: &str = "onegraph.categories";
 
-/// Tensors by name, and the classes stored in onegraph's exports.
+/// Tensors by name, and the classes (JSON) in an export of onegraph.
 ///
 /// # Errors
-/// A message: a damaged or compressed archive, a program instead of weights, or errors in its
-/// pickle or a tensor.
+/// A message: a damaged or compressed archive, a TorchScript program, or an error in the pickle or
+/// a tensor.
 pub(super) fn read(bytes: &[u8]) -> Result<(BTreeMap<String, Values>, Option<String>), String> {
     let entries = in_one_folder(entries(bytes, "PyTorch", None)?)?;
     let find = |name: &str| entries.get(name).map(Vec::as_slice);
     if find("constants.pkl").is_some() || entries.keys().any(|name| name.starts_with("code/")) {
-        return Err("it is a TorchScript program, and no file of weights: save its state_dict() \
-                    with torch.save"
+        return Err("it is a TorchScript program, not a weights file: save its state_dict() with \
+                    torch.save"
             .into());
     }
     if find("byteorder").is_some_and(|order| order != b"little") {
         return Err("its numbers are big-endian: save it on a little-endian machine".into());
     }
     let data = find("data.pkl").ok_or_else(|| {
-        "it is a zip archive without data.pkl, and so none of torch.save".to_string()
+        "it is a zip archive without data.pkl, so it was not written by torch.save".to_string()
     })?;
     let (pickle, _) = pickle::read(data, 0)?;
     let stored = |storage: &torch::Storage| {
@@ -42,7 +42,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<(BTreeMap<String, Values>, Option<Str
     Ok((tensors, categories))
 }
 
-/// Entries under their names without the common folder.
+/// Entries by name, without the folder that all have in common.
 fn in_one_folder(all: Vec<(String, Vec<u8>)>) -> Result<BTreeMap<String, Vec<u8>>, String> {
     let mut entries = BTreeMap::new();
     let mut folders = BTreeSet::new();
@@ -59,11 +59,12 @@ fn in_one_folder(all: Vec<(String, Vec<u8>)>) -> Result<BTreeMap<String, Vec<u8>
     Ok(entries)
 }
 
-/// Names and contents of the entries of an archive written by `writer`; compressed ones may have
-/// `inflated` bytes in total, and are rejected if it is `None`.
+/// Names and contents of the entries of an archive. `inflated` is the maximum decompressed size of
+/// all entries; if it is `None`, compressed entries are rejected. `writer` names the library that
+/// wrote the archive in messages.
 ///
 /// # Errors
-/// A message: a damaged archive, or one that its writer would not produce.
+/// A message: a damaged archive, or one that `writer` never produces.
 pub(super) fn entries(
     bytes: &[u8],
     writer: &str,
@@ -78,7 +79,7 @@ pub(super) fn entries(
     if archive.has_overlapping_entries().map_err(|e| fault(&e))? {
         return Err(fault(&"its entries overlap"));
     }
-    // Overlaps are rejected, so that stored entries together are no longer than the file.
+    // Overlapping entries were rejected, so stored entries are at most as long as the file.
     let most = inflated.unwrap_or(bytes.len());
     let (mut entries, mut left) = (Vec::new(), most);
     for index in 0..archive.len() {
@@ -92,7 +93,9 @@ pub(super) fn entries(
             _ => false,
         };
         if !is_known {
-            return Err(fault(&format!("its entry `{name}` is compressed as {writer} never does")));
+            return Err(fault(&format!(
+                "its entry `{name}` is compressed in a way that {writer} never uses"
+            )));
         }
         let entry = archive.by_index(index).map_err(|e| fault(&e))?;
         let mut content = Vec::with_capacity(usize::try_from(size).unwrap_or(0).min(left));

@@ -1,4 +1,4 @@
-//! maskrcnn-benchmark's names, for tensors with torchvision's layouts and class order.
+//! maskrcnn-benchmark: its own names, but torchvision's layouts and class order.
 
 use super::pattern::HERE;
 use super::{PLAIN, Rules};
@@ -15,14 +15,14 @@ pub(super) static RULES: Rules = Rules {
             ("backbone.fpn.layer_blocks.{0}.0", "backbone.fpn.fpn_layer{1}"),
             ("rpn.head.conv.0.0", "rpn.head.conv"),
             ("roi_heads.mask_head.{0}.0", "roi_heads.mask.feature_extractor.mask_fcn{1}"),
-            // Parts that no model here has keep the rest of their names.
+            // Tensors that no model of onegraph has keep the rest of their names.
             ("roi_heads.box_predictor.*", "roi_heads.box.predictor.*"),
             ("roi_heads.mask_predictor.*", "roi_heads.mask.predictor.*"),
             ("roi_heads.box_head.*", "roi_heads.box.feature_extractor.*"),
             ("roi_heads.mask_head.*", "roi_heads.mask.feature_extractor.*"),
         ],
     )],
-    // Computed from the config.
+    // Anchors are computed from the config.
     is_left_out: |name| name.starts_with("rpn.anchor_generator."),
     pixels: [[102.9801, 115.9465, 122.7717], [1.0; 3]],
     like: Some(("mlperf_r50", &[])),

@@ -1,7 +1,7 @@
 //! Caffe2's names of a ResNet, as in both published versions of `R-50.pkl`: `conv1_w`,
-//! `res2_0_branch2a_w`, `fc1000_w`. In Detectron's file norms are only a scale and a shift,
-//! `res_conv1_bn_s` and `_bn_b`; detectron2's copy has their statistics, `res_conv1_bn_gamma`,
-//! `_bn_beta`, `_bn_running_mean` and `_bn_running_var`.
+//! `res2_0_branch2a_w`, `fc1000_w`. In Detectron's version, a norm is only a scale and a shift
+//! (`res_conv1_bn_s`, `_bn_b`). detectron2's version also has the statistics (`res_conv1_bn_gamma`,
+//! `_bn_beta`, `_bn_running_mean`, `_bn_running_var`).
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ const VARIANCE: &str = "running_var";
 pub(super) static RULES: Rules = Rules {
     name: "Detectron",
     marks: &["conv1_w", "res2_0_branch"],
-    // As in torchvision's classifier, without a prefix.
+    // Names as in torchvision's classifier, without the prefix of the backbone.
     names: &[(
         HERE,
         &[
@@ -31,7 +31,7 @@ pub(super) static RULES: Rules = Rules {
             ("layer{1}.{0}.downsample.1", "res{2}_{0}_branch1_bn"),
         ],
     )],
-    // `rm` and `riv` as detectron2 reads them.
+    // `rm` is the mean and `riv` the variance, as in detectron2's code.
     ends: &[
         (".weight", "_w"),
         (".weight", "_s"),
@@ -48,8 +48,8 @@ pub(super) static RULES: Rules = Rules {
     ..PLAIN
 };
 
-/// True for the bias of a convolution, which Detectron and detectron2 skip too: each is followed by
-/// a norm.
+/// True for the bias of a convolution. Detectron and detectron2 skip these biases too, since a norm
+/// follows.
 fn is_bias_of_convolution(name: &str) -> bool {
     let names = || Names::of_theirs(RULES.names, RULES.ends, std::iter::empty());
     name.ends_with("_b") && !name.ends_with("_bn_b") && names().ours(name).is_some()
@@ -60,35 +60,35 @@ fn notes(names: &BTreeMap<String, String>, biases: &[String]) -> Result<Vec<Stri
     if !has_statistics(names.keys()) {
         if names.values().any(|name| name.ends_with("_bn_gamma")) {
             return Err(
-                "its norms have `_bn_gamma` and no `_bn_running_var`: get the whole file".into()
+                "its norms have `_bn_gamma` but no `_bn_running_var`: get the complete file".into(),
             );
         }
         notes.push(
-            "Detectron's norms have no statistics: mean 0 and a variance that leaves their \
-             scale as it is"
+            "Detectron's norms have no statistics: mean and variance are set so that their scale \
+             stays unchanged"
                 .to_string(),
         );
     }
     if !biases.is_empty() {
         let names: Vec<String> = biases.iter().map(|name| format!("`{name}`")).collect();
-        notes.push(format!("left out, as Detectron does: {}", few(&names)));
+        notes.push(format!("skipped, as in Detectron: {}", few(&names)));
     }
     Ok(notes)
 }
 
-/// True if norms have their statistics, as in detectron2's file.
+/// True if the norms have statistics, as in detectron2's version.
 pub(in crate::weights) fn has_statistics<'a>(mut names: impl Iterator<Item = &'a String>) -> bool {
     names.any(|name| name.ends_with(VARIANCE))
 }
 
-/// Makes each norm compute the same as in its file, for a model whose norms add `eps` to the
-/// variance.
+/// Adapts the statistics of norms to a model whose norms add `eps` to the variance, so that they
+/// compute the same as in the file's project.
 ///
-/// Without statistics the scale stays bit-identical: mean 0 and variance 1 - `eps`, rounded to f32.
-/// The fold `scale / sqrt(variance + eps)` is exact although the variance is rounded: that moves
-/// the square root by at most 2^-26, and f32 has 2^-25 and more to either side of each number. With
-/// statistics, which are for norms that add [`EPS`], the difference to `eps` is added to the
-/// variance.
+/// Without statistics, the mean becomes 0 and the variance 1 - `eps`, rounded to f32. The folded
+/// scale `scale / sqrt(variance + eps)` is bit-identical to `scale`: rounding the variance changes
+/// the square root by at most 2^-26, while adjacent f32 values differ by at least 2^-25. Statistics
+/// in the file are for norms that add [`EPS`]; if `eps` is smaller, the difference is added to the
+/// variances.
 pub(in crate::weights) fn fill_statistics(tensors: &mut BTreeMap<String, Values>, eps: f64) {
     if has_statistics(tensors.keys()) {
         let lacking = (EPS - eps).max(0.0);

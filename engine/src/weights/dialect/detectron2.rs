@@ -1,5 +1,5 @@
 //! detectron2's names of a ResNet, FPN, RPN and the heads, and its class order: the background is
-//! the last row of the classifier, and has no rows in the box and mask predictors.
+//! the last row of the classifier, and the box and mask predictors have no rows for it.
 
 use super::pattern::HERE;
 use super::{Background, DELTAS, Difference, MASKS, PLAIN, Rules};
@@ -8,7 +8,7 @@ use crate::config::{
     ResizeRounding, StrideRule,
 };
 
-/// Tensors that detectron2 stores and computes from its config.
+/// Tensors that detectron2 stores although they follow from its config.
 const CONSTANTS: [&str; 3] = ["pixel_mean", "pixel_std", "proposal_generator.anchor_generator."];
 
 pub(super) static RULES: Rules = Rules {
@@ -21,8 +21,8 @@ pub(super) static RULES: Rules = Rules {
         "res2.0.",
     ],
     names: &[
-        // The backbone by itself in a detector, below a pyramid, and as the only contents of a
-        // file.
+        // The backbone of a detector without a pyramid, of a detector with a pyramid, and a
+        // backbone-only file.
         (
             &[
                 ("backbone.body.", "backbone.", "backbone.fpn."),
@@ -33,7 +33,7 @@ pub(super) static RULES: Rules = Rules {
         ),
         (
             &[
-                // The last stage, if RoIs run through it.
+                // The last stage of a C4 model, which processes RoIs.
                 ("backbone.body.layer4.", "roi_heads.res5.", "roi_heads.box_head"),
                 ("backbone.body.layer{1}.", "backbone.res{2}.", "backbone.fpn."),
                 ("backbone.body.layer{1}.", "backbone.bottom_up.res{2}.", ""),
@@ -46,7 +46,7 @@ pub(super) static RULES: Rules = Rules {
                 ("{0}.downsample.1", "{0}.shortcut.norm"),
             ],
         ),
-        // A cascade numbers all its stages, onegraph only the further ones.
+        // detectron2 numbers all stages of a cascade, onegraph all except the first.
         (
             &[
                 ("roi_heads.box_head.", "roi_heads.box_head.", "roi_heads.box_head_stage"),
@@ -67,7 +67,7 @@ pub(super) static RULES: Rules = Rules {
             ],
             &[("cls_score", "cls_score"), ("bbox_pred", "bbox_pred")],
         ),
-        // A convolution has a number only if there are several.
+        // A single convolution has no number in detectron2.
         (
             &[("rpn.head.", "proposal_generator.rpn_head.", "rpn.head.conv.1.")],
             &[("conv.0.0", "conv")],
@@ -86,7 +86,7 @@ pub(super) static RULES: Rules = Rules {
                 ("roi_heads.mask_head.{0}.1", "roi_heads.mask_head.mask_fcn{1}.norm"),
                 ("roi_heads.mask_predictor.conv5_mask", "roi_heads.mask_head.deconv"),
                 ("roi_heads.mask_predictor.mask_fcn_logits", "roi_heads.mask_head.predictor"),
-                // onegraph's numbers count the ReLUs too.
+                // onegraph's numbers also count the ReLUs.
                 ("roi_heads.keypoint_head.{0,2}", "roi_heads.keypoint_head.conv_fcn{1}"),
                 (
                     "roi_heads.keypoint_predictor.kps_score_lowres",
@@ -107,7 +107,7 @@ pub(super) static RULES: Rules = Rules {
     ..PLAIN
 };
 
-/// Number of groups of its group norms.
+/// Number of groups of detectron2's group norms.
 const GROUPS: usize = 32;
 
 fn lacks(config: &Config) -> Vec<Difference> {
@@ -153,10 +153,10 @@ fn lacks(config: &Config) -> Vec<Difference> {
     ]
 }
 
-/// Settings for detectron2's config, with its own keys, so that it matches the rest of a model.
+/// Settings for detectron2's config, in its own keys, with which it builds the same model.
 pub fn settings(config: &Config, num_classes: usize) -> Vec<String> {
     let (model, input) = (&config.model, &config.input);
-    // In 0..255, as detectron2 feeds its images.
+    // detectron2's images are in 0..255.
     let scaled = |values: [f32; 3]| values.map(|value| value / input.pixel_scale);
     let pooler = if model.roi.aligned { "ROIAlignV2" } else { "ROIAlign" };
     let order = if input.channel_order == ChannelOrder::Bgr { "BGR" } else { "RGB" };
@@ -201,7 +201,8 @@ pub fn settings(config: &Config, num_classes: usize) -> Vec<String> {
     settings
 }
 
-/// Settings beyond detectron2's defaults: norms, and convolutions of the box head and RPN.
+/// Settings that differ from detectron2's defaults: norms, and convolutions of the box head and
+/// RPN.
 fn layers(model: &Model) -> Vec<String> {
     let (head, mask) = (&model.box_head, &model.mask_head);
     let norm = |kind: NormKind| match kind {
@@ -235,7 +236,7 @@ fn layers(model: &Model) -> Vec<String> {
             [vec![first], model.cascade.box_weights(&model.cascade.box_weight_factors, first)];
         let weights = weights.concat();
         settings.push("MODEL.ROI_HEADS.NAME CascadeROIHeads".into());
-        // Its cascade asserts that this equals the first stage's.
+        // detectron2's cascade requires this to equal the first stage's.
         settings.push(format!("MODEL.ROI_HEADS.IOU_THRESHOLDS [{:?}]", model.roi.fg_iou));
         settings.push(format!("MODEL.ROI_BOX_CASCADE_HEAD.IOUS {ious:?}"));
         settings.push(format!("MODEL.ROI_BOX_CASCADE_HEAD.BBOX_REG_WEIGHTS {weights:?}"));

@@ -1,5 +1,5 @@
-//! Dialects: other projects' tensor names, layouts, and class rows; one file each. onegraph's names
-//! are current torchvision's.
+//! Dialects: tensor names, layouts, and order of class rows in other projects, one module each.
+//! onegraph uses the names of current torchvision.
 
 mod benchmark;
 mod detectron;
@@ -21,69 +21,75 @@ pub use detectron2::settings as detectron2_settings;
 /// The epsilon that torchvision's and detectron2's frozen batch norms add to the variance.
 pub(crate) const EPS: f64 = 1e-5;
 
-/// The project whose tensor names a file has.
+/// The project whose tensor names a file uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
-    /// torchvision's, old and new, and onegraph's own files.
+    /// torchvision, with old or new names, and onegraph.
     Torchvision,
-    /// detectron2's: the background is the last class, and has no rows for boxes and masks.
+    /// detectron2: the background is the last class, and has no rows in the box and mask
+    /// predictors.
     Detectron2,
-    /// Detectron's and Caffe2's, read for the backbone; Detectron's norms have no statistics.
+    /// Detectron and Caffe2, for backbones only. Detectron's norms have no statistics.
     Detectron,
-    /// maskrcnn-benchmark's, the origin of torchvision's.
+    /// maskrcnn-benchmark, from which torchvision's models were derived.
     Benchmark,
-    /// Tensorpack's: TensorFlow's layouts; the background is the first class, and has no rows for
-    /// masks.
+    /// Tensorpack: TensorFlow's layouts; the background is the first class, and has no rows in the
+    /// mask predictor.
     Tensorpack,
 }
 
-/// Projects whose files are recognised by a name; any other file has torchvision's.
+/// Projects that are recognised by the prefix of a tensor name. All other files are assumed to be
+/// torchvision's.
 const MARKED: [Dialect; 4] =
     [Dialect::Detectron, Dialect::Detectron2, Dialect::Benchmark, Dialect::Tensorpack];
 
-/// True if a model has a property that the project's models lack; and the property.
+/// True if the config's model has a property that the project's models lack, and a description of
+/// the property.
 pub(super) type Difference = (bool, String);
 
-/// Notes on the tensors of a file: from their original names by ours, and the skipped names.
+/// Makes notes about a file, from the map of our names to the original names, and the names of
+/// skipped tensors.
 type Notes = fn(&BTreeMap<String, String>, &[String]) -> Result<Vec<String>, String>;
 
-/// A project's tensors, and the properties of its models.
+/// Conversion of a project's tensors, and properties of its models.
 pub(super) struct Rules {
     /// The project's name.
     name: &'static str,
-    /// Prefixes of names that only this project uses.
+    /// Name prefixes that only this project uses.
     marks: &'static [&'static str],
-    /// Names of modules.
+    /// Module names, as pairs of our name and the project's.
     names: &'static [Group],
-    /// Suffixes of names after the module, ours first; without any, both are the last word.
+    /// Suffixes that follow a module's name, as pairs of ours and the project's. If empty, the last
+    /// part of the name is the suffix, and equal in both.
     ends: &'static [(&'static str, &'static str)],
-    /// True for a tensor that is not a weight, or that the project skips itself.
+    /// True for tensors to skip: they are not weights, or the project itself skips them.
     is_left_out: fn(&str) -> bool,
-    /// Prefixes of names that are rejected unless a pattern matches, and why.
+    /// Name prefixes that are rejected if no pattern matches, and the reason.
     refused: (&'static [&'static str], &'static str),
     /// Converts a tensor to torchvision's layout.
     layout: fn(Values) -> Values,
     background: Background,
     notes: Notes,
-    /// Mean and standard deviation of the pixels, 0..255, in the project's defaults.
+    /// Default mean and standard deviation of pixels, in 0..255.
     pub(super) pixels: [[f32; 3]; 2],
-    /// The preset with the conventions of the project's models, and overrides of it.
+    /// The preset with the project's conventions, and overrides for it.
     pub(super) like: Option<(&'static str, &'static [&'static str])>,
-    /// Properties that no model of the project has, in addition to those that no other project has.
+    /// Properties that no model of the project has, in addition to properties that only onegraph
+    /// has.
     pub(super) lacks: fn(&Config) -> Vec<Difference>,
 }
 
 /// The position of the background in a project's models.
 struct Background {
-    /// In the last row of the classifier; else in the first one, as here.
+    /// True if it is the last row of the classifier, false if it is the first, as in onegraph.
     is_last: bool,
-    /// Predictors without rows for it, and their rows per class.
+    /// Predictors without rows for the background, and their number of rows per class.
     lacking: &'static [(&'static str, usize)],
-    /// The note on the rows that are added.
+    /// The note for the user about added rows.
     note: &'static str,
 }
 
-/// A project whose tensors equal torchvision's.
+/// Rules that change nothing: torchvision's tensors.
 const PLAIN: Rules = Rules {
     name: "torchvision",
     marks: &[],
@@ -101,7 +107,7 @@ const PLAIN: Rules = Rules {
 };
 
 const CLASSIFIER: &str = "roi_heads.box_predictor.cls_score.";
-/// The box deltas, four per class or class-agnostic.
+/// The box predictor, with four deltas per class or four class-agnostic ones.
 const DELTAS: &str = "roi_heads.box_predictor.bbox_pred.";
 const MASKS: &str = "roi_heads.mask_predictor.mask_fcn_logits.";
 
@@ -121,14 +127,14 @@ impl Dialect {
         }
     }
 
-    /// The project that uses these names.
+    /// Recognises the project from tensor names.
     fn of<'a>(names: impl Iterator<Item = &'a String> + Clone) -> Self {
         let has = |mark: &&str| names.clone().any(|name| name.starts_with(*mark));
         let marked = MARKED.into_iter().find(|dialect| dialect.rules().marks.iter().any(has));
         marked.unwrap_or(Dialect::Torchvision)
     }
 
-    /// Parameters under the project's names, with its background rows.
+    /// Converts parameters to the project's names and order of class rows.
     pub(super) fn export(self, params: Vec<(String, Values)>) -> Vec<(String, Values)> {
         let rules = self.rules();
         let names = Names::of_ours(rules.names, params.iter().map(|(name, _)| name));
@@ -140,13 +146,13 @@ impl Dialect {
     }
 }
 
-/// Tensors under our names.
+/// A file's tensors, translated to our names.
 #[derive(Debug)]
 pub(super) struct Translated {
     pub(super) dialect: Dialect,
     pub(super) tensors: BTreeMap<String, Values>,
-    /// Mean and standard deviation of the pixels, 0..255, in the file's channel order, if it has
-    /// them like detectron2.
+    /// Mean and standard deviation of pixels, in 0..255 and in the file's channel order, if the
+    /// file has them (detectron2).
     pub(super) pixels: Option<[[f32; 3]; 2]>,
     /// Notes for the user.
     pub(super) notes: Vec<String>,
@@ -155,7 +161,8 @@ pub(super) struct Translated {
 /// Translates the tensors of a file.
 ///
 /// # Errors
-/// A message: a tensor that occurs twice, under two names, or rows that do not match the classes.
+/// A message: a tensor that occurs twice under different names, a rejected name, or rows that do
+/// not match the number of classes.
 pub(super) fn translate(stored: BTreeMap<String, Values>) -> Result<Translated, String> {
     let dialect = Dialect::of(stored.keys());
     let rules = dialect.rules();
@@ -171,11 +178,11 @@ pub(super) fn translate(stored: BTreeMap<String, Values>) -> Result<Translated, 
         let found = names.ours(&theirs);
         let (parts, why) = rules.refused;
         if found.is_none() && parts.iter().any(|part| theirs.starts_with(part)) {
-            return Err(format!("`{theirs}` has no place here: {why}"));
+            return Err(format!("`{theirs}` is not supported: {why}"));
         }
         let name = found.unwrap_or_else(|| theirs.clone());
         if tensors.insert(name.clone(), (rules.layout)(values)).is_some() {
-            return Err(format!("it holds `{name}` twice, under two of its names"));
+            return Err(format!("it contains `{name}` twice, under different names"));
         }
         origins.insert(name, theirs);
     }
@@ -187,13 +194,14 @@ pub(super) fn translate(stored: BTreeMap<String, Values>) -> Result<Translated, 
 }
 
 impl Background {
-    /// Rows per class in a predictor without background rows.
+    /// Number of rows per class of a predictor without background rows; `None` for other tensors.
     fn rows(&self, name: &str) -> Option<usize> {
         let found = self.lacking.iter().find(|(predictor, _)| name.starts_with(predictor));
         found.map(|(_, rows)| *rows)
     }
 
-    /// Moves the background first, with rows of 0 if the project has none: true if there are any.
+    /// Moves the background to the first row, and adds rows of zeros where the project has none.
+    /// Returns true if any were added.
     fn add(
         &self,
         tensors: &mut BTreeMap<String, Values>,
@@ -209,7 +217,8 @@ impl Background {
             if self.is_last && plain.starts_with(CLASSIFIER) {
                 values.rotate_right(row);
             }
-            // Four deltas are class-agnostic, except in a plain model with one class.
+            // Exactly four deltas are class-agnostic, except in a model with one class that is not
+            // a cascade.
             let is_shared = shape.first() == Some(&4) && (is_cascade || classes != Some(1));
             if plain.starts_with(DELTAS) && is_shared {
                 continue;
@@ -221,8 +230,8 @@ impl Background {
             };
             if *first != rows * classes {
                 return Err(format!(
-                    "`{}` has {first} rows, and not {rows} for each of {classes} classes: masks \
-                     that all classes share are not read",
+                    "`{}` has {first} rows instead of {rows} for each of {classes} classes: \
+                     class-agnostic masks are not supported",
                     theirs[name]
                 ));
             }
@@ -233,14 +242,15 @@ impl Background {
         Ok(has_added)
     }
 
-    /// The inverse of [`Self::add`], for one of our tensors.
+    /// Inverse of [`Self::add`], for one tensor under our name.
     fn remove(&self, name: &str, (shape, values): &mut Values) {
         let row = values.len() / shape.first().copied().unwrap_or(1).max(1);
         let plain = without_stage(name).unwrap_or_else(|| name.to_string());
         if self.is_last && plain.starts_with(CLASSIFIER) {
             values.rotate_left(row);
         }
-        // Per-class deltas are eight or more: the background has some too.
+        // Four deltas are class-agnostic: ours per class are at least eight, including the
+        // background's.
         let is_shared = plain.starts_with(DELTAS) && shape.first() == Some(&4);
         if let (Some(rows), Some(first), false) = (self.rows(&plain), shape.first_mut(), is_shared)
         {

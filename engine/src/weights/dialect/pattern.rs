@@ -1,30 +1,31 @@
-//! Name patterns: a table that is read in both directions.
+//! Tables of name patterns, which translate names in both directions.
 
-/// Modules under our name and theirs. `{n}` is a number that counts from n, `{n,2}` one that counts
-/// in twos, a `*` any suffix; `{fc}` is a fully connected layer of the box head.
+/// A module's name in onegraph and in the other project. `{n}` is a number that starts at n,
+/// `{n,2}` one that starts at n and counts in steps of 2, and `*` any suffix. `{fc}` is a fully
+/// connected layer of the box head.
 pub(super) type Module = (&'static str, &'static str);
 
-/// Prefixes of modules, under our name and theirs, and a prefix of our names: a model with such a
-/// name has no module there.
+/// Prefix of modules in onegraph and in the other project. The third element is a prefix of our
+/// names: if any of a model's names begins with it, this entry does not apply to the model.
 type Place = (&'static str, &'static str, &'static str);
 
-/// Modules, each at all of the prefixes.
+/// Prefixes, and modules that occur below each of them.
 pub(super) type Group = (&'static [Place], &'static [Module]);
 
-/// Modules with full names.
+/// The empty prefix, for modules with full names.
 pub(super) const HERE: &[Place] = &[("", "", "")];
 
-/// A convolution of the box head under our names.
+/// Our name for a convolution of the box head.
 const BOX_CONV: &str = "roi_heads.box_head.{0}.0.weight";
 
-/// The names of one file or model: a module's name may depend on the others.
+/// Translates the names of one file or model. A module's name may depend on the other modules.
 pub(super) struct Names {
     pairs: Vec<(String, String)>,
     ends: &'static [(&'static str, &'static str)],
 }
 
 impl Names {
-    /// The names of a file.
+    /// For the names of a file of the other project.
     pub(super) fn of_theirs<'a>(
         groups: &'static [Group],
         ends: &'static [(&'static str, &'static str)],
@@ -36,7 +37,7 @@ impl Names {
         known
     }
 
-    /// The names of one of our models.
+    /// For the names of one of our models.
     pub(super) fn of_ours<'a>(
         groups: &'static [Group],
         names: impl Iterator<Item = &'a String> + Clone,
@@ -47,9 +48,9 @@ impl Names {
         Self { pairs, ends: &[] }
     }
 
-    /// Our name of a tensor, if a pattern matches.
+    /// Our name for a tensor, if a pattern matches.
     pub(super) fn ours(&self, name: &str) -> Option<String> {
-        // TensorFlow's name of a variable's value.
+        // TensorFlow appends `:0` to the name of a variable.
         let name = name.strip_suffix(":0").unwrap_or(name);
         let (module, end) = match self.ends {
             [] => name.split_at(name.rfind('.')?),
@@ -59,7 +60,7 @@ impl Names {
         found.map(|module| module + end)
     }
 
-    /// Their name of a tensor; ours if no pattern matches.
+    /// The other project's name for a tensor; ours if no pattern matches.
     pub(super) fn theirs(&self, name: &str) -> String {
         let (module, end) = name.split_at(name.rfind('.').unwrap_or(name.len()));
         let found = self.pairs.iter().find_map(|(our, their)| matched(module, our, their));
@@ -67,15 +68,15 @@ impl Names {
     }
 }
 
-/// Convolutions of the box head.
+/// Number of convolutions of the box head.
 fn box_convs(ours: impl Iterator<Item = String>) -> usize {
     ours.filter(|name| matched(name, BOX_CONV, "").is_some()).count()
 }
 
-/// Patterns of full names, ours first, at the prefixes that are `used`.
+/// Pairs of full name patterns, ours first, for the prefixes for which `used` returns true.
 fn pairs(groups: &[Group], box_convs: usize, used: impl Fn(&str) -> bool) -> Vec<(String, String)> {
-    // After convolutions torchvision counts modules: the convolutions, the flatten, then each fully
-    // connected layer with its ReLU.
+    // If the box head has convolutions, torchvision numbers all its modules: convolutions, flatten,
+    // then fully connected layers and their ReLUs.
     let fc = match box_convs {
         0 => "fc{6}".to_string(),
         convs => format!("{{{},2}}", convs + 1),
@@ -123,7 +124,7 @@ fn matched(name: &str, from: &str, to: &str) -> Option<String> {
     rest.is_empty().then_some(text)
 }
 
-/// The first number of a placeholder in a pattern, and the step to the next.
+/// The first number of a placeholder, and the step between numbers.
 fn counting(piece: &str) -> Option<(usize, usize)> {
     let (first, step) = piece.split_once(',').unwrap_or((piece, "1"));
     Some((first.parse().ok()?, step.parse().ok()?))

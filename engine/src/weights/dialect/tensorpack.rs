@@ -1,7 +1,8 @@
-//! Tensorpack's names, `group0/block0/conv1/W`, and TensorFlow's layouts: a convolution is [height,
-//! width, in, out], a transposed one [height, width, out, in], a fully connected layer [in, out];
-//! the first fully connected layer is over channel, row, column, as features are NCHW there too.
-//! The background is the first class, and has no rows for masks.
+//! Tensorpack's names, such as `group0/block0/conv1/W`, and TensorFlow's layouts: [height, width,
+//! in, out] for a convolution, [height, width, out, in] for a transposed convolution, [in, out] for
+//! a fully connected layer. The inputs of the first fully connected layer are ordered by channel,
+//! row, column, as in torchvision. The background is the first class, and has no rows in the mask
+//! predictor.
 
 use super::pattern::HERE;
 use super::{Background, MASKS, PLAIN, Rules};
@@ -25,7 +26,7 @@ pub(super) static RULES: Rules = Rules {
                 ("layer{1}.{0}.downsample.1", "group{0}/block{0}/convshortcut/gn"),
             ],
         ),
-        // Without a pyramid they are not in `outputs`.
+        // Models without a pyramid lack the level `outputs` in these names.
         (
             &[
                 ("roi_heads.box_predictor.", "fastrcnn/outputs/", ""),
@@ -43,12 +44,12 @@ pub(super) static RULES: Rules = Rules {
                 ("rpn.head.bbox_pred", "rpn/box"),
                 ("roi_heads.box_head.fc{0}", "fastrcnn/fc{0}"),
                 ("roi_heads.box_head.{0}.0", "fastrcnn/conv{0}"),
-                // After convolutions.
+                // The fully connected layer that follows convolutions.
                 ("roi_heads.box_head.{fc}", "fastrcnn/fc"),
                 ("roi_heads.mask_head.{0}.0", "maskrcnn/fcn{0}"),
                 ("roi_heads.mask_predictor.conv5_mask", "maskrcnn/deconv"),
                 ("roi_heads.mask_predictor.mask_fcn_logits", "maskrcnn/conv"),
-                // The classifier that a backbone was trained with.
+                // The ImageNet classifier of a backbone file.
                 ("fc", "linear"),
             ],
         ),
@@ -65,12 +66,12 @@ pub(super) static RULES: Rules = Rules {
     is_left_out: |name| name.trim_end_matches(":0").ends_with("/Momentum"),
     refused: (
         &["fpn/", "rpn/", "fastrcnn/", "maskrcnn/", "cascade_rcnn"],
-        "of Tensorpack's models, cascades and norms in pyramid and heads are not read",
+        "Tensorpack's cascades, and models with norms in pyramid or heads, cannot be read",
     ),
     layout: turned,
     background: Background {
         lacking: &[(MASKS, 1)],
-        note: "the background has no masks in Tensorpack: its rows are 0, and unread",
+        note: "Tensorpack has no mask rows for the background: they are 0, and not used",
         ..PLAIN.background
     },
     pixels: [[103.53, 116.28, 123.675], [57.375, 57.12, 58.395]],
@@ -86,11 +87,11 @@ pub(super) static RULES: Rules = Rules {
     ..PLAIN
 };
 
-/// A tensor whose last two indices are swapped and moved to the front: converts TensorFlow's
-/// layouts of convolutions and fully connected layers to torchvision's. Vectors are unchanged.
+/// Converts TensorFlow's layouts of convolutions and fully connected layers to torchvision's: swaps
+/// the last two indices, and moves them to the front. Vectors are unchanged.
 fn turned((shape, values): Values) -> Values {
     let [rest @ .., from, to] = &shape[..] else { return (shape, values) };
-    // Without elements, sides may have any length.
+    // A tensor without elements, whose other dimensions may be huge.
     if values.is_empty() {
         return ([&[*to, *from], rest].concat(), values);
     }

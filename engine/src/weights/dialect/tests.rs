@@ -1,4 +1,4 @@
-//! Names as in other projects' files, and the order of class rows.
+//! Translation of other projects' names, and of their order of class rows.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,14 @@ fn file<const N: usize>(tensors: [(&str, Values); N]) -> BTreeMap<String, Values
     tensors.map(|(name, values)| (name.to_string(), values)).into()
 }
 
-/// Their names, and ours; none is a skipped tensor.
+/// Pairs of another project's name and ours; ours is empty for a skipped tensor.
 type Pairs = &'static [(&'static str, &'static str)];
 
-/// Names by project, each in a file with the first: every kind of module, and names in its model
-/// zoo in addition to the models of `weight_names_match_golden`.
+/// Names by project, covering every kind of module. Each name is tested in a file that also
+/// contains the second element. Complements the models of `weight_names_match_golden` with names
+/// from model zoos.
 const NAMES: [(Dialect, &str, Pairs); 7] = [
-    // torchvision's own remapping pairs old and new names this way.
+    // The same pairs as in torchvision's own remapping of old names.
     (
         Dialect::Torchvision,
         "backbone.body.conv1.weight",
@@ -36,7 +37,7 @@ const NAMES: [(Dialect, &str, Pairs); 7] = [
             ("weight", "weight"),
         ],
     ),
-    // `model_final_f10217.pkl`, and without a pyramid `model_final_4ce675.pkl`.
+    // From `model_final_f10217.pkl` and, without a pyramid, `model_final_4ce675.pkl`.
     (
         Dialect::Detectron2,
         "proposal_generator.x",
@@ -61,7 +62,8 @@ const NAMES: [(Dialect, &str, Pairs); 7] = [
             ("proposal_generator.anchor_generator.cell_anchors.0", ""),
         ],
     ),
-    // After convolutions a layer's number depends on them: `model_final_14d201.pkl`.
+    // From `model_final_14d201.pkl`: the number of a fully connected layer depends on the
+    // convolutions before it.
     (
         Dialect::Detectron2,
         "roi_heads.box_head.conv1.weight",
@@ -70,7 +72,7 @@ const NAMES: [(Dialect, &str, Pairs); 7] = [
             ("proposal_generator.rpn_head.conv.conv0.bias", "rpn.head.conv.0.0.bias"),
         ],
     ),
-    // Only a backbone, converted from torchvision weights for detectron2.
+    // A backbone-only file, converted from torchvision weights for detectron2.
     (
         Dialect::Detectron2,
         "stem.conv1.weight",
@@ -99,7 +101,7 @@ const NAMES: [(Dialect, &str, Pairs); 7] = [
         Dialect::Benchmark,
         "backbone.body.stem.conv1.weight",
         &[
-            // A part that no model has keeps its prefix, and is reported as unexpected by name.
+            // A tensor that no model has keeps its prefix, and is reported as unexpected by name.
             (
                 "roi_heads.box.feature_extractor.xconvs.0.weight",
                 "roi_heads.box_head.xconvs.0.weight",
@@ -147,7 +149,7 @@ fn every_project_name_maps_to_ours() {
     file.insert("pixel_std".into(), (vec![3, 1, 1], vec![1.0; 3]));
     let pixels = translate(file).unwrap().pixels;
     assert_eq!(pixels, Some([[103.53, 116.28, 123.675], [1.0; 3]]));
-    // Biases of convolutions are skipped by name.
+    // Biases of convolutions are skipped; the note lists them.
     let biases = translate(named(&["conv1_w", "conv1_b", "res2_0_branch2a_b", "pred_b"])).unwrap();
     assert_eq!(Vec::from_iter(biases.tensors.keys()), ["conv1.weight", "pred_b"]);
     assert!(biases.notes[1].ends_with("`conv1_b`, `res2_0_branch2a_b`"));
@@ -155,14 +157,14 @@ fn every_project_name_maps_to_ours() {
 
 #[test]
 fn file_without_model_is_rejected() {
-    let (gamma, tensorpack) = (["conv1_w", "res_conv1_bn_gamma"], "has no place here: of Tensor");
+    let (gamma, tensorpack) = (["conv1_w", "res_conv1_bn_gamma"], "is not supported: Tensor");
     for (names, told) in [
         (&["rpn.head.conv.weight", "rpn.head.conv.0.0.weight"][..], "`rpn.head.conv.0.0.weight` t"),
         (
             &["proposal_generator.rpn_head.conv.bias", "rpn.head.conv.0.0.bias"],
-            "`rpn.head.conv.0.0.bias` twice, under two",
+            "`rpn.head.conv.0.0.bias` twice, under different",
         ),
-        (&gamma, "`_bn_gamma` and no `_bn_running_var`"),
+        (&gamma, "`_bn_gamma` but no `_bn_running_var`"),
         (&[gamma[0], gamma[1], "res_conv1_bn_s", "res_conv1_bn_riv"], "`bn1.weight` twice"),
         (&["conv0/W", "conv0/W:0"], "`backbone.body.conv1.weight` twice"),
         (&["conv0/W", "fpn/gn_c2/gamma"], tensorpack),
@@ -174,7 +176,7 @@ fn file_without_model_is_rejected() {
     }
 }
 
-/// Three classes, whose rows are identified by their values.
+/// A model with three classes, whose rows have different values.
 #[test]
 fn background_row_moves_from_last_to_first() {
     let values = |rows: usize, row: usize| -> Values {
@@ -209,7 +211,7 @@ fn background_row_moves_from_last_to_first() {
     assert!(refusal.contains("`roi_heads.mask_head.predictor.bias` has 1 rows"), "{refusal}");
     assert!(refusal.contains("share"), "{refusal}");
 
-    // Class-agnostic deltas are unchanged.
+    // Class-agnostic deltas do not change.
     let mut shared = file;
     for (name, rows) in [("weight", values(4, 2)), ("bias", bias(4))] {
         shared.insert(format!("roi_heads.box_predictor.bbox_pred.{name}"), rows);
@@ -220,7 +222,7 @@ fn background_row_moves_from_last_to_first() {
     assert_eq!(back(translated.tensors), shared, "and back, bitwise");
 }
 
-/// Detectron's norms are a scale and a shift: their fold must be bit-identical to both.
+/// Detectron's norms are only a scale and a shift: the folded values must be bit-identical to both.
 #[test]
 fn norm_without_statistics_keeps_scale_bit_exactly() {
     let mut bits = 0x9e37_79b9_u32;
@@ -229,7 +231,7 @@ fn norm_without_statistics_keeps_scale_bit_exactly() {
         bits = bits.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         scales.push(Some(f32::from_bits(bits)).filter(|v| v.is_finite()).unwrap_or(1.5));
     }
-    // All mantissas between 1 and 2 that are closest to their successors.
+    // The largest f32 values below 2, whose relative distance to the next value is smallest.
     scales.extend((0..4096).map(|i| f32::from_bits(0x3fff_f000 + i)));
     let shifts: Vec<f32> = scales.iter().rev().copied().collect();
     let shape = vec![scales.len()];
@@ -252,7 +254,7 @@ fn norm_without_statistics_keeps_scale_bit_exactly() {
     }
 }
 
-/// Layouts, and a layer after convolutions; two classes and the background.
+/// Layouts, a fully connected layer after convolutions, and two classes with the background.
 #[test]
 fn tensorpack_layouts_are_converted() {
     let count = |shape: &[usize]| -> Values {
@@ -279,7 +281,7 @@ fn tensorpack_layouts_are_converted() {
     let mut wrong = stored;
     wrong.insert("maskrcnn/conv/b".into(), count(&[3]));
     let told = translate(wrong).unwrap_err();
-    assert!(told.contains("`maskrcnn/conv/b` has 3 rows, and not 1 for each of 2"), "{told}");
+    assert!(told.contains("`maskrcnn/conv/b` has 3 rows instead of 1 for each of 2"), "{told}");
     let empty = BTreeMap::from([("conv0/W".into(), (vec![0, 1 << 40, 1 << 40], vec![]))]);
     let shape = &translate(empty).unwrap().tensors["backbone.body.conv1.weight"].0;
     assert_eq!(shape, &[1 << 40, 1 << 40, 0]);

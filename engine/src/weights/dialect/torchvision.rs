@@ -1,5 +1,5 @@
-//! torchvision's older names: it renamed the tensors of its FPN, RPN head and mask head, and remaps
-//! them itself when it loads an older file (`_load_from_state_dict` of each module).
+//! torchvision's older names. torchvision renamed the tensors of its FPN, RPN head and mask head,
+//! and also translates old names when it loads a file (`_load_from_state_dict` of each module).
 
 use super::pattern::HERE;
 use super::{Difference, PLAIN, Rules};

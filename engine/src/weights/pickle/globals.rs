@@ -1,7 +1,7 @@
-//! The names that a pickle of weights may refer to.
+//! Allow list of the classes and functions that a pickle may refer to.
 
-/// Module and name of everything that PyTorch, NumPy and Detectron weights files refer to. None
-/// of it is ever called: only the storage format of each is implemented.
+/// Modules and names that PyTorch, NumPy and Detectron weights files refer to. They are never
+/// imported or called: onegraph only interprets their arguments.
 const KNOWN: [(&str, &[&str]); 19] = [
     ("collections", &["OrderedDict", "Counter", "defaultdict"]),
     ("argparse", &["Namespace"]),
@@ -24,7 +24,7 @@ const KNOWN: [(&str, &[&str]); 19] = [
     ("torch.cuda", &["FloatStorage", "HalfStorage", "LongStorage"]),
 ];
 
-/// True if weights files refer to this name.
+/// True if the name is in the allow list.
 pub(super) fn is_known(module: &str, name: &str) -> bool {
     KNOWN.iter().any(|(theirs, names)| *theirs == module && names.contains(&name))
 }

@@ -1,4 +1,4 @@
-//! The stack machine that executes a pickle's opcodes.
+//! The stack machine that interprets a pickle's opcodes, without importing or calling anything.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -6,22 +6,21 @@ use std::collections::HashMap;
 use super::globals;
 use super::value::{Id, Node, Pickle};
 
-/// Values of one pickle; a checkpoint with the state of its optimizer has some ten thousand.
+/// Maximum number of values in a pickle. A checkpoint with optimizer state has some ten thousand.
 const MAX_NODES: usize = 1 << 20;
-/// Instructions of one pickle.
+/// Maximum number of opcodes in a pickle.
 const MAX_STEPS: usize = 1 << 23;
-/// Marks that are open at once: the nesting depth of lists and dicts under construction.
+/// Maximum number of open marks: the nesting depth of lists and dicts under construction.
 const MAX_MARKS: usize = 64;
-/// Nesting depth of tuples.
+/// Maximum nesting depth of values.
 const MAX_DEPTH: u8 = 64;
-/// Bytes of an integer; PyTorch's magic number has 10.
+/// Maximum size of an integer in bytes. PyTorch's magic number has 10.
 const MAX_INT_BYTES: usize = 16;
 
-/// Reads the pickle at byte `at`; also returns its end.
+/// Reads the pickle that begins at byte `at`. Also returns the position after its end.
 ///
 /// # Errors
-/// A message: a truncated or malformed pickle, a name that no weights file refers to, or a limit
-/// that no weights file exceeds.
+/// A message: a truncated or malformed pickle, a name that is not allowed, or an exceeded limit.
 pub(in crate::weights) fn read(bytes: &[u8], at: usize) -> Result<(Pickle<'_>, usize), String> {
     let mut machine = Machine {
         bytes,
@@ -44,20 +43,20 @@ pub(in crate::weights) fn read(bytes: &[u8], at: usize) -> Result<(Pickle<'_>, u
             || machine.memo(op)?
             || machine.call(op)?)
         {
-            return Err(format!("its pickle has an unknown instruction {op:#04x} at byte {here}"));
+            return Err(format!("its pickle has an unknown opcode {op:#04x} at byte {here}"));
         }
     }
-    Err(format!("its pickle has more than {MAX_STEPS} instructions"))
+    Err(format!("its pickle has more than {MAX_STEPS} opcodes"))
 }
 
 struct Machine<'a> {
     bytes: &'a [u8],
     at: usize,
     nodes: Vec<Node<'a>>,
-    /// The nesting depth of each node when it is created.
+    /// Nesting depth of each node at its creation.
     depths: Vec<u8>,
     stack: Vec<Id>,
-    /// Heights of the stack.
+    /// Stack heights of the open marks.
     marks: Vec<usize>,
     memo: HashMap<u64, Id>,
 }
@@ -130,7 +129,7 @@ impl<'a> Machine<'a> {
         top.ok_or_else(|| "its pickle takes a value that it has not made".to_string())
     }
 
-    /// The values since the last mark.
+    /// Pops the values above the last mark, and the mark.
     fn pop_mark(&mut self) -> Step<Vec<Id>> {
         let mark = self.marks.pop().ok_or_else(|| "its pickle lacks a mark".to_string())?;
         Ok(self.stack.split_off(mark))
@@ -175,16 +174,18 @@ impl<'a> Machine<'a> {
         self.push(node, &[]).map(|()| true)
     }
 
-    /// Opcodes that arrange values.
+    /// Opcodes that combine or discard values.
     fn structure(&mut self, op: u8) -> Step<bool> {
         match op {
             0x80 => {
                 let protocol = self.byte()?;
                 if protocol > 5 {
-                    return Err(format!("its pickle is of protocol {protocol}; known are 0 to 5"));
+                    return Err(format!(
+                        "its pickle has protocol {protocol}; supported are 0 to 5"
+                    ));
                 }
             }
-            // Frames only announce how much to read at once.
+            // A frame only announces the number of bytes that follow.
             0x95 => drop(self.number(8)?),
             b'(' if self.marks.len() >= MAX_MARKS => {
                 return Err(format!("its pickle is nested more than {MAX_MARKS} deep"));
@@ -238,7 +239,7 @@ impl<'a> Machine<'a> {
         Ok(true)
     }
 
-    /// Opcodes that store values in the memo and read them.
+    /// Opcodes that write and read the memo.
     fn memo(&mut self, op: u8) -> Step<bool> {
         match op {
             b'p' | b'q' | b'r' | 0x94 => {
@@ -258,7 +259,8 @@ impl<'a> Machine<'a> {
                     _ => self.number(4)?,
                 };
                 let known = self.memo.get(&key).copied();
-                let known = known.ok_or_else(|| format!("its pickle lacks memo {key}"))?;
+                let known =
+                    known.ok_or_else(|| format!("its pickle uses memo {key} before it is set"))?;
                 self.stack.push(known);
             }
             _ => return Ok(false),
@@ -270,7 +272,7 @@ impl<'a> Machine<'a> {
         let list = self.top()?;
         match &mut self.nodes[list] {
             Node::List(known) => known.extend(items),
-            // Items of an object that is a list; they are never read.
+            // Items of a list subclass, which are not needed.
             Node::Object { .. } => {}
             _ => return Err("its pickle appends to something that is not a list".into()),
         }
@@ -286,7 +288,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Opcodes that would import or call.
+    /// Opcodes that import names or call them in Python. Here they are only recorded.
     fn call(&mut self, op: u8) -> Step<bool> {
         match op {
             b'c' => {
@@ -332,8 +334,8 @@ impl<'a> Machine<'a> {
         if !globals::is_known(module, name) {
             let full: String = format!("{module}.{name}").chars().take(200).collect();
             return Err(format!(
-                "its pickle refers to `{}`, which no file of weights needs; nothing was executed: \
-                 save only the tensors",
+                "its pickle refers to `{}`, which is not allowed in a weights file; nothing was \
+                 executed: save only the tensors",
                 full.escape_debug()
             ));
         }
@@ -383,7 +385,7 @@ fn text(bytes: &[u8]) -> Step<Node<'_>> {
         .map_err(|_| "its pickle has text that is not UTF-8".to_string())
 }
 
-/// The bytes of Python 2's `repr` of a `str`, as protocol 0 writes it.
+/// Parses Python 2's `repr` of a `str`, which protocol 0 uses, to bytes.
 fn unquoted(line: &str) -> Step<Vec<u8>> {
     let fault = || "its pickle has a string without quotes".to_string();
     let quote = line.chars().next().filter(|c| ['\'', '"'].contains(c)).ok_or_else(fault)?;
@@ -407,7 +409,7 @@ fn unquoted(line: &str) -> Step<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Text in Python's `raw-unicode-escape`, whose plain bytes are Latin-1.
+/// Decodes Python's `raw-unicode-escape`: Latin-1 with `\u` escapes.
 fn unescaped(line: &[u8]) -> Step<String> {
     let mut text = String::new();
     let latin: String = line.iter().map(|byte| char::from(*byte)).collect();
@@ -428,7 +430,7 @@ fn unescaped(line: &[u8]) -> Step<String> {
     Ok(text)
 }
 
-/// The number in the next hexadecimal digits.
+/// Parses the next `digits` hexadecimal digits.
 fn code(chars: &mut std::str::Chars<'_>, digits: usize) -> Step<u32> {
     let rest = chars.as_str();
     let number = rest.get(..digits).and_then(|hex| u32::from_str_radix(hex, 16).ok());

@@ -1,7 +1,7 @@
-//! Python's pickles as data: a reader that builds a tree of values and executes nothing.
+//! Reads Python's pickles as data: builds a tree of values, and executes nothing.
 //!
-//! Based on Python's `pickletools` (protocols 0 to 5). Classes and functions are names; calls are
-//! recorded, never executed, and a name that no weights file needs is rejected ([`globals`]).
+//! Follows Python's `pickletools` (protocols 0 to 5). Classes and functions are only names, calls
+//! are only recorded, and names outside an allow list are rejected ([`globals`]).
 
 mod globals;
 mod machine;

@@ -1,4 +1,4 @@
-//! Values of every kind in pickles, and the allowed names.
+//! Pickled values of every kind, and allowed names.
 
 use super::{globals, read};
 
@@ -34,13 +34,13 @@ fn pickle_literals_match_python_in_every_protocol() {
 
 #[test]
 fn pickle_memo_and_dict_load_from_python_2_and_3() {
-    // {"a": t, "b": t} with one tuple t.
+    // The pickle of {"a": t, "b": t}, where t is the same tuple.
     let (pickle, _) = read(b"}U\x01aK\x01K\x02\x86q\x05sU\x01bh\x05s.", 0).unwrap();
     let entries = pickle.entries(pickle.root()).unwrap();
     assert_eq!(entries.len(), 2);
     assert_eq!(entries[0].1, entries[1].1, "one value under two names");
     assert_eq!(pickle.counts(entries[0].1), Some(vec![1, 2]));
-    // Python 2's OrderedDict: a list of pairs.
+    // The pickle of Python 2's OrderedDict: a list of pairs.
     let ordered = b"ccollections\nOrderedDict\n]](U\x01aK\x07ea\x85R.";
     let (pickle, _) = read(ordered, 0).unwrap();
     let entries = pickle.entries(pickle.root()).unwrap();
@@ -65,7 +65,7 @@ fn pickle_opcodes_that_run_code_are_rejected() {
     ] {
         assert!(!globals::is_known(module, name), "{module}.{name}");
     }
-    // A name with a line break does not break the error message.
+    // A name with a line break is escaped in the error message.
     let error = read(b"\x80\x04\x8c\x03a\nb\x8c\x01c\x93.", 0).unwrap_err();
     assert!(error.contains("`a\\nb.c`") && error.contains("nothing was executed"), "{error}");
 }

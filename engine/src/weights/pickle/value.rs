@@ -1,12 +1,12 @@
-//! The contents of a pickle, as nodes that refer to one another by number: nothing is recursive, so
-//! neither shared nor nested values cost more than their bytes.
+//! The contents of a pickle, as nodes that refer to each other by number. Without recursive types,
+//! shared or deeply nested values cannot exhaust memory or the stack.
 
 use std::borrow::Cow;
 
-/// Number of a node.
+/// Index of a node.
 pub(in crate::weights) type Id = usize;
 
-/// A value. Numbers and text are as in Python; [`Node::Object`] is the result of a call.
+/// A value, of a Python type. [`Node::Object`] is the result of a call.
 #[derive(Debug, Clone)]
 pub(in crate::weights) enum Node<'a> {
     None,
@@ -24,18 +24,19 @@ pub(in crate::weights) enum Node<'a> {
         module: String,
         name: String,
     },
-    /// A call of `class` with the tuple `args`, then what was set on its result.
+    /// The result of calling `class` with the tuple `args`, with the state and items that were set
+    /// on it afterwards.
     Object {
         class: Id,
         args: Id,
         state: Option<Id>,
         items: Vec<(Id, Id)>,
     },
-    /// A reference to something outside of the pickle.
+    /// A persistent id, which refers to something outside the pickle.
     Persistent(Id),
 }
 
-/// A pickle that was read.
+/// The values of a pickle.
 #[derive(Debug)]
 pub(in crate::weights) struct Pickle<'a> {
     pub(super) nodes: Vec<Node<'a>>,
@@ -57,7 +58,7 @@ impl<'a> Pickle<'a> {
         &self.nodes[id]
     }
 
-    /// The kind of this value, for messages.
+    /// The type of a value, for messages.
     pub(in crate::weights) fn kind(&self, id: Id) -> String {
         match self.node(id) {
             Node::None => "None".into(),
@@ -79,13 +80,13 @@ impl<'a> Pickle<'a> {
         }
     }
 
-    /// Module and name of the class or function that this call uses.
+    /// Module and name of the class or function, if the value is the result of a call.
     pub(in crate::weights) fn class(&self, id: Id) -> Option<(&str, &str)> {
         let Node::Object { class, .. } = self.node(id) else { return None };
         self.global(*class)
     }
 
-    /// Module and name, if this is a class or function.
+    /// Module and name, if the value is a class or function.
     pub(in crate::weights) fn global(&self, id: Id) -> Option<(&str, &str)> {
         match self.node(id) {
             Node::Global { module, name } => Some((module, name)),
@@ -93,19 +94,19 @@ impl<'a> Pickle<'a> {
         }
     }
 
-    /// The arguments of a call.
+    /// The arguments, if the value is the result of a call.
     pub(in crate::weights) fn args(&self, id: Id) -> Option<&[Id]> {
         let Node::Object { args, .. } = self.node(id) else { return None };
         self.sequence(*args)
     }
 
-    /// The state that was set on the result of a call.
+    /// The state that was set, if the value is the result of a call.
     pub(in crate::weights) fn state(&self, id: Id) -> Option<&[Id]> {
         let Node::Object { state, .. } = self.node(id) else { return None };
         self.sequence((*state)?)
     }
 
-    /// The elements of a tuple or list.
+    /// The elements, if the value is a tuple or list.
     pub(in crate::weights) fn sequence(&self, id: Id) -> Option<&[Id]> {
         match self.node(id) {
             Node::Tuple(items) | Node::List(items) => Some(items),
@@ -113,7 +114,7 @@ impl<'a> Pickle<'a> {
         }
     }
 
-    /// An integer; Python's True and False are 1 and 0.
+    /// The value as an integer; Python's True and False are 1 and 0.
     pub(in crate::weights) fn int(&self, id: Id) -> Option<i128> {
         match self.node(id) {
             Node::Int(value) => Some(*value),
@@ -122,17 +123,18 @@ impl<'a> Pickle<'a> {
         }
     }
 
-    /// A non-negative count.
+    /// The value as a non-negative integer.
     pub(in crate::weights) fn count(&self, id: Id) -> Option<usize> {
         usize::try_from(self.int(id)?).ok()
     }
 
-    /// A tuple of non-negative counts.
+    /// The value as a tuple or list of non-negative integers.
     pub(in crate::weights) fn counts(&self, id: Id) -> Option<Vec<usize>> {
         self.sequence(id)?.iter().map(|item| self.count(*item)).collect()
     }
 
-    /// Text; the bytes of Python 2's `str` are Latin-1, as in PyTorch and detectron2.
+    /// The value as text. Bytes are decoded as Latin-1, as PyTorch and detectron2 do for Python 2's
+    /// `str`.
     pub(in crate::weights) fn text(&self, id: Id) -> Option<String> {
         match self.node(id) {
             Node::Text(text) => Some(text.clone().into_owned()),
@@ -141,7 +143,7 @@ impl<'a> Pickle<'a> {
         }
     }
 
-    /// Bytes: from either Python, or Latin-1 text that `_codecs.encode` would convert to them.
+    /// The value as bytes: those of Python 2 or 3, or Latin-1 text in a call of `_codecs.encode`.
     pub(in crate::weights) fn bytes(&self, id: Id) -> Option<Cow<'_, [u8]>> {
         match self.node(id) {
             Node::Bytes(bytes) => Some(Cow::Borrowed(bytes)),
@@ -153,7 +155,7 @@ impl<'a> Pickle<'a> {
                     text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect();
                 bytes.filter(|_| is_latin).map(Cow::Owned)
             }
-            // `bytes()` without arguments, as protocol 2 writes it.
+            // Protocol 2 writes empty bytes as a call of `bytes` without arguments.
             Node::Object { .. } => {
                 let (_, name) = self.class(id)?;
                 let is_empty = self.args(id)?.is_empty() && ["bytes", "bytearray"].contains(&name);
@@ -163,14 +165,14 @@ impl<'a> Pickle<'a> {
         }
     }
 
-    /// Keys and values of a dict, or of an `OrderedDict`.
+    /// Keys and values, if the value is a dict or `OrderedDict`.
     pub(in crate::weights) fn entries(&self, id: Id) -> Option<Vec<(Id, Id)>> {
         match self.node(id) {
             Node::Dict(entries) => Some(entries.clone()),
             Node::Object { items, .. }
                 if self.class(id) == Some(("collections", "OrderedDict")) =>
             {
-                // Python 2 stores the entries as a list of pairs.
+                // Python 2 passes the entries of an `OrderedDict` as a list of pairs.
                 let mut entries = Vec::new();
                 for pair in self.args(id)?.iter().filter_map(|arg| self.sequence(*arg)).flatten() {
                     let [key, value] = self.sequence(*pair)? else { return None };

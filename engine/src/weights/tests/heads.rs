@@ -1,4 +1,4 @@
-//! Files with heads that the model lacks.
+//! Files with additional heads, keypoint heads, and a different epsilon.
 
 use crate::config::Config;
 use device::Target;
@@ -22,14 +22,14 @@ fn mismatch_error_lists_presets_that_fit() {
         let spec = ModelSpec::smallest(&of_file, of_file.model.classes_or(80), Target::Cpu);
         let params = detection_program(&spec).unwrap().params;
         let params = params.iter().filter(|param| extent.holds(param));
-        // Without values: only names and shapes matter.
+        // Values are left out: only names and shapes matter.
         let tensors = params.map(|param| (param.name.clone(), (torchvision_shape(param), vec![])));
         let found = fitting(&tensors.collect(), 80, extent, &given, |_| true);
         assert_eq!(found.first().map(String::as_str), Some(name), "{found:?}");
     }
 }
 
-/// A keypoint predictor has one channel per keypoint, the last dimension of both its parameters.
+/// The keypoint predictor has one channel per keypoint, the last dimension of weight and bias.
 #[test]
 fn keypoint_channels_are_matched_by_name() {
     let head = ["model.keypoint_head.channels=[4]", "model.keypoint_head.keypoints=3"];
@@ -52,7 +52,7 @@ fn keypoint_channels_are_matched_by_name() {
     assert_eq!((values(&state, "weight")[0], biases[0], biases[2]), (last, 3.0, 1.0));
 }
 
-/// Computed by hand: norms that add 0 to the variance, converted to norms that add 1e-5.
+/// Norms that add 0 to the variance are converted to norms that add 1e-5. Computed by hand.
 #[test]
 fn epsilon_difference_is_folded_into_variance() {
     let (built, mut state) = model("torchvision_r50", &[], 1, 1);

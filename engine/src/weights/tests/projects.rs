@@ -1,4 +1,4 @@
-//! Files of other projects, and the configs that compute the same.
+//! Files of other projects, and the configs that compute the same as their models.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::weights::{
     fold, load_weights,
 };
 
-/// NumPy's `transpose(2, 3, 1, 0)` of a convolution, and `transpose()` of a matrix.
+/// Like NumPy's `transpose(2, 3, 1, 0)` for a convolution, and `transpose()` for a matrix.
 fn in_tensorflows_layout((shape, values): &Values) -> Values {
     let ([o, i, h, w], is_matrix) = match shape[..] {
         [o, i, h, w] => ([o, i, h, w], false),
@@ -30,7 +30,8 @@ fn in_tensorflows_layout((shape, values): &Values) -> Values {
     (if is_matrix { vec![i, o] } else { vec![h, w, i, o] }, turned)
 }
 
-/// The Tensorpack name of a tensor, from its module's name and our last word.
+/// Tensorpack's name for a tensor, whose module name is already Tensorpack's and whose last part is
+/// ours.
 fn in_tensorpack(name: &str) -> String {
     const ENDS: [(&str, &str); 6] = [
         ("/bn.weight", "/bn/gamma"),
@@ -44,7 +45,7 @@ fn in_tensorpack(name: &str) -> String {
     ends.map(|(module, end)| format!("{module}{end}")).unwrap()
 }
 
-/// A model's tensors as a project stores them, without their container.
+/// A model's tensors with a project's names and layouts.
 fn of_project(from: &(BuiltProgram, StateSet), project: Dialect) -> Vec<(String, Values)> {
     let tensors = project.export(saved(from).into_iter().collect());
     let anchors = ("rpn.anchor_generator.cell_anchors.0".into(), (vec![1, 4], vec![0.0; 4]));
@@ -70,8 +71,8 @@ const TENSORPACKS: [&str; 4] = [
 const BOXES: &str = "box_predictor.bbox_pred";
 const MASKS: &str = "mask_fcn_logits";
 
-/// Compares tensors, except background rows that a project lacks, which are 0; exported files byte
-/// for byte.
+/// Tensors must be equal, except background rows that a project lacks, which are 0. Exported files
+/// must be equal byte for byte.
 #[test]
 fn model_round_trips_bit_exactly_through_every_project() {
     use Dialect::{Benchmark, Detectron2, Tensorpack, Torchvision};
@@ -111,7 +112,7 @@ fn model_round_trips_bit_exactly_through_every_project() {
         assert_eq!((report.initial().count(), report.unexpected.len()), (0, 0), "{name}");
         for param in &from.0.params {
             let [ours, theirs] = [&from.1, &to.1].map(|s| s.get(&param.name).unwrap().as_f32());
-            // The background comes first.
+            // The background is the first class.
             let lacks = lacking.iter().any(|predictor| param.name.contains(predictor));
             let dead = if lacks { ours.len() / 4 } else { 0 };
             assert!(ours[dead..] == theirs[dead..], "{name}: {}", param.name);
@@ -124,14 +125,14 @@ fn model_round_trips_bit_exactly_through_every_project() {
     assert!(written(body.into_iter().filter(|(name, _)| is_body(name))).is_backbone());
 }
 
-/// The norms of a model whose norms are all in its backbone.
+/// Names of the norms of a model that has norms only in its backbone.
 fn norms(built: &BuiltProgram) -> impl Iterator<Item = &str> {
     built.params.iter().filter_map(|param| param.name.strip_suffix(".running_var"))
 }
 
-/// The tensors of `R-50.pkl` for the backbone of a model whose norms add 1e-5 to the variance, as
-/// published by Detectron, or detectron2 (its issue 1688 lists the keys). Detectron's converter
-/// (`tools/pickle_caffe_blobs.py`) fuses the norms, and adds a bias to every convolution.
+/// The backbone of a model, whose norms add 1e-5 to the variance, as `R-50.pkl` in the version of
+/// Detectron or detectron2 (whose issue 1688 lists the keys). Detectron's converter
+/// (`tools/pickle_caffe_blobs.py`) folds the norms, and adds a bias to every convolution.
 fn r50(from: &(BuiltProgram, StateSet), is_detectrons: bool) -> BTreeMap<String, Values> {
     let mut file: BTreeMap<String, Values> = BTreeMap::new();
     for (name, values) in saved(from) {
@@ -165,8 +166,8 @@ fn r50(from: &(BuiltProgram, StateSet), is_detectrons: bool) -> BTreeMap<String,
     file
 }
 
-/// Both published versions of `R-50.pkl` give every MLPerf preset the same backbone, whose norms
-/// compute the same as in the file.
+/// With both published versions of `R-50.pkl`, every MLPerf preset gets the same backbone, whose
+/// norms compute the same as in the file.
 #[test]
 fn both_published_r50_files_fill_mlperf_presets() {
     let mut from = model("torchvision_r50", &[], 3, 1);
@@ -174,7 +175,7 @@ fn both_published_r50_files_fill_mlperf_presets() {
         for what in ["weight", "bias", "running_mean", "running_var"] {
             let tensor = from.1.get_mut(&format!("{norm}.{what}")).unwrap();
             let wave = |i: u8| (f32::from(i) * 0.7).sin();
-            // A variance near zero reveals the epsilon added to it.
+            // A wrong epsilon is visible only with variances near zero.
             let power = if what == "running_var" { 8 } else { 1 };
             let values = tensor.as_f32_mut().iter_mut().zip(1u8..);
             values.for_each(|(v, i)| *v = wave(i).powi(power));
@@ -200,7 +201,7 @@ fn both_published_r50_files_fill_mlperf_presets() {
             assert_eq!(report.loaded.len(), 53 * 5);
             assert_eq!(report.unexpected.len(), 2, "the classifier: {:?}", report.unexpected);
             let notes = report.notes.join("; ");
-            assert!(notes.contains("left out, as Detectron does: `conv1_b`"), "{notes}");
+            assert!(notes.contains("skipped, as in Detectron: `conv1_b`"), "{notes}");
             assert_eq!(notes.contains("and 50 more"), is_detectrons, "{notes}");
             let warned = preset == "torchvision_r50";
             assert_eq!(notes.contains("BGR images") && notes.contains("1x1"), warned, "{notes}");
@@ -224,15 +225,15 @@ fn both_published_r50_files_fill_mlperf_presets() {
     assert!(warned.contains("set model.backbone.norm_eps=0.00001"), "{warned}");
 }
 
-/// Why weights are rejected for a config, or that they are accepted.
+/// The reason why a file is rejected for a config, or "taken" if it is accepted.
 fn agreement(file: &WeightsFile, extent: Extent, preset: &str, set: &[&str]) -> String {
     let set: Vec<String> = set.iter().map(|s| s.to_string()).collect();
     let checked = check_agreement(file, extent, &Config::load(preset, &set).unwrap());
     checked.map_or_else(|e| e.to_string(), |()| "taken".into())
 }
 
-/// Settings that are not visible in the tensors of a file are rejected if the config differs from
-/// the project's.
+/// A file is rejected if the config differs from the project's conventions in a way that is not
+/// visible in the tensors.
 #[test]
 fn model_loads_only_with_config_of_its_project() {
     use Extent::{Backbone, Model};
@@ -246,7 +247,7 @@ fn model_loads_only_with_config_of_its_project() {
     let benchmark = &written(from("mlperf_r50", &[], Dialect::Benchmark));
     let of_body = [
         "pixels in RGB less [123.675, 116.28, 103.53] over [58.395, 57.12, 57.375]",
-        "where the file's are in BGR less [103.53, 116.28, 123.675] over [1.0, 1.0, 1.0]",
+        "but the file's are in BGR less [103.53, 116.28, 123.675] over [1.0, 1.0, 1.0]",
         "model.backbone.stride_in_1x1",
         "w.safetensors has detectron2's names",
         "; extend detectron2_r50_3x, or set",
@@ -267,7 +268,13 @@ fn model_loads_only_with_config_of_its_project() {
         (detectron2, Model, "detectron2_r50_1x", &[], &["taken"]),
         (detectron2, Model, "detectron2_r50_3x", &[], &["taken"]),
         (detectron2, Model, "detectron2_r101_3x", &[], &["taken"]),
-        (detectron2, Model, "detectron2_r50_3x", &pasted, &["has: masks pasted into whole pixels"]),
+        (
+            detectron2,
+            Model,
+            "detectron2_r50_3x",
+            &pasted,
+            &["lacks: masks pasted into whole pixels"],
+        ),
         (tensorpack, Model, "detectron2_r50_3x", &TENSORPACKS, &["taken"]),
         (
             tensorpack,
@@ -276,10 +283,12 @@ fn model_loads_only_with_config_of_its_project() {
             &[],
             &[
                 "has Tensorpack's names",
-                "Tensorpack's are in BGR less [103.53, 116.28, 123.675] over [57.375, 57.12, 58.395]",
-                "model.backbone.stride_in_1x1 = true, and not false",
-                "model.roi.sampling_ratio = 0, and not 2",
-                "extend detectron2_r50_3x with input.std=[57.375,57.12,58.395] and input.resize_fil",
+                "Tensorpack's are in BGR less [103.53, 116.28, 123.675] over [57.375, 57.12, \
+                 58.395]",
+                "model.backbone.stride_in_1x1 = true instead of false",
+                "model.roi.sampling_ratio = 0 instead of 2",
+                "extend detectron2_r50_3x with input.std=[57.375,57.12,58.395] and \
+                 input.resize_fil",
             ],
         ),
         (benchmark, Model, "mlperf_r50", &[], &["taken"]),
@@ -291,8 +300,8 @@ fn model_loads_only_with_config_of_its_project() {
             &[
                 "has maskrcnn-benchmark's names",
                 "maskrcnn-benchmark's are in BGR less [102.98, 115.947, 122.772] over [1.0",
-                "model.backbone.norm_eps = 0.00001, and not 0.0",
-                "model.boxes.legacy_plus_one = false, and not true",
+                "model.backbone.norm_eps = 0.00001 instead of 0.0",
+                "model.boxes.legacy_plus_one = false instead of true",
                 "; extend mlperf_r50, or set",
             ],
         ),
@@ -304,5 +313,8 @@ fn model_loads_only_with_config_of_its_project() {
     }
     let config = Config::load("torchvision_r50", &[]).unwrap();
     let report = load_weights(detectron2, Backbone, &config, &[], &mut StateSet::new());
-    assert!(report.notes.join("; ").contains("warning: loaded only by name"), "{report:?}");
+    assert!(
+        report.notes.join("; ").contains("warning: tensors were matched only by name"),
+        "{report:?}"
+    );
 }

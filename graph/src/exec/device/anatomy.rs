@@ -1,8 +1,8 @@
 //! Instrumented steps: launch by launch, on one stream, or with timestamps.
 //!
-//! Each is a step like any other: it reads the next input buffer, updates the state once, is
-//! counted, and gives results bit-identical to the captured graph, so training continues after it.
-//! Only the way the launches reach the device differs.
+//! Each is a normal training step: it reads the next input buffer, updates the state once, is
+//! counted, and its results are bit-identical to those of the captured graph, so training can
+//! continue after it. Only the way in which launches are submitted differs.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::timeline::{Span, Stamps};
 /// A step that was submitted launch by launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GivenLaunches {
-    /// Its number, for [`DeviceExecutor::until_done`].
+    /// Step number, for [`DeviceExecutor::until_done`].
     pub step: u32,
     /// Launches timed.
     pub launches: usize,
@@ -39,8 +39,8 @@ pub struct StampedStep {
 }
 
 impl StampedStep {
-    /// When each piece of work began and ended in the last step run this way, in the order of the
-    /// program's launch list. Waits for the device.
+    /// Start and end of each piece of work in the last step submitted with these stamps, in the
+    /// order of the program's launch list. Waits for the device.
     ///
     /// # Errors
     /// Device errors.
@@ -50,9 +50,10 @@ impl StampedStep {
 }
 
 impl DeviceExecutor {
-    /// Like [`Self::submit`], but the tasks go to one stream one by one, in the order of the launch
-    /// list, with an event after each: [`Stopwatch::read_us`] gives the time of each, in the order
-    /// of [`LaunchList::tasks`](crate::capture::LaunchList::tasks). The host waits for nothing.
+    /// Like [`Self::submit`], but submits the tasks one by one to a single stream, in the order of
+    /// the launch list, with an event after each: [`Stopwatch::read_us`] returns the time of each
+    /// task, in the order of [`LaunchList::tasks`](crate::capture::LaunchList::tasks). The host
+    /// does not wait.
     ///
     /// # Errors
     /// Device errors.
@@ -73,7 +74,7 @@ impl DeviceExecutor {
         Ok(GivenLaunches { step: self.close_step()?, launches })
     }
 
-    /// Like [`Self::submit`], with the replay timed as one piece of work.
+    /// Like [`Self::submit`], but times the replay as one piece of work.
     ///
     /// # Errors
     /// Device errors.
@@ -85,8 +86,8 @@ impl DeviceExecutor {
         self.replay_timed(program, self.graphs[program], watch)
     }
 
-    /// Captures a program's launch list again, all on one stream, to show what the second stream
-    /// saves.
+    /// Captures a program's launch list again on a single stream, to measure how much time several
+    /// streams save.
     ///
     /// # Errors
     /// Device errors.
@@ -109,7 +110,7 @@ impl DeviceExecutor {
         self.replay_timed(step.program, step.graph, watch)
     }
 
-    /// Captures a program with timestamps. Training's own graph does not change.
+    /// Captures a program with timestamps. The graph used for training does not change.
     ///
     /// # Errors
     /// Device errors.

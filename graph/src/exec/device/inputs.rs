@@ -1,4 +1,5 @@
-//! The inputs of a step: copied from the caller's pinned memory, or written here.
+//! The inputs of a step: copied from the caller's pinned memory, or written into the executor's
+//! staging memory.
 
 use device::{Device, DeviceCopy, DeviceError, DevicePtr, Event, PinnedBuffer, Stream};
 
@@ -16,7 +17,7 @@ pub(super) struct InputBuffer {
 }
 
 impl DeviceExecutor {
-    /// Gives the executor its own memory for [`Self::write_input`].
+    /// Allocates staging memory for [`Self::write_input`].
     ///
     /// # Errors
     /// Device errors.
@@ -26,16 +27,16 @@ impl DeviceExecutor {
         Ok(self)
     }
 
-    /// Writes the start of an input of the next step; every input is written for every step. The
-    /// rest is undefined: bytes of an earlier step, perhaps of another program. A program reads
-    /// only as much as its counts say. Waits only for the step before the last, which read the same
-    /// memory.
+    /// Writes the first bytes of an input of the next step; call it for every input in every step.
+    /// The remaining bytes are undefined (left over from an earlier step, possibly of a different
+    /// program); a program reads only the rows given by its counts. Waits only for the step before
+    /// the last, which read the same memory.
     ///
     /// # Errors
     /// [`GraphError::UnknownTensor`] if the program has no such input; a device error.
     ///
     /// # Panics
-    /// Without [`Self::with_staging`].
+    /// Panics without [`Self::with_staging`].
     pub fn write_input(
         &mut self,
         program: usize,
@@ -53,10 +54,9 @@ impl DeviceExecutor {
         Ok(())
     }
 
-    /// Starts the copy of the next step's inputs, instead of those from [`Self::write_input`].
-    /// Their layout in `from` is given by [`super::Prepared::input_range`]. `from` must not be
-    /// written until the copy is done, which it is when the step is. Waits only for the step before
-    /// the last.
+    /// Starts the copy of the next step's inputs from `from`, in place of [`Self::write_input`].
+    /// The layout of the inputs is given by [`super::Prepared::input_range`]. `from` must not be
+    /// written until the step is done. Waits only for the step before the last.
     ///
     /// # Errors
     /// Device errors.
@@ -77,14 +77,14 @@ impl DeviceExecutor {
         })
     }
 
-    /// Copies the staged inputs of the next step of `program` to other device memory; the copy is
-    /// done before the inputs of any later step are staged.
+    /// Copies the inputs that were staged for the next step, which runs `program`, to the device
+    /// memory `to`; the copy is complete before the inputs of any later step are staged.
     ///
     /// # Errors
     /// Device errors.
     ///
     /// # Panics
-    /// If none were staged.
+    /// Panics if no inputs were staged.
     pub fn keep_inputs(&mut self, program: usize, to: DevicePtr) -> Result<(), GraphError> {
         assert_eq!(self.brought, Some(program), "no inputs of this program were brought");
         let bytes = self.programs[program].input_bytes();
@@ -92,7 +92,7 @@ impl DeviceExecutor {
         Ok(self.device.copy(self.copies, &DeviceCopy { to, from, bytes })?)
     }
 
-    /// Starts filling the buffer of the next step's inputs with `fill`, on the copy stream.
+    /// Starts to fill the input buffer of the next step with `fill`, on the copy stream.
     fn fill_buffer(
         &mut self,
         program: usize,
@@ -102,7 +102,7 @@ impl DeviceExecutor {
         let bytes = self.programs[program].input_bytes();
         let buffer = &self.buffers[self.submitted as usize % 2];
         let device = self.device.as_ref();
-        // An event that was never recorded blocks nothing.
+        // Waiting for an event that was never recorded returns at once.
         device.wait(self.copies, buffer.free)?;
         fill(device, self.copies, buffer.memory, bytes)?;
         device.record(buffer.filled, self.copies)?;

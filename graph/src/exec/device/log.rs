@@ -9,7 +9,7 @@ use super::Prepared;
 use crate::GraphError;
 use crate::capture::{CapturedGraph, LaunchList, capture};
 
-/// Loads the kernels of all lists at once, and logs it.
+/// Loads and logs the kernels of all lists.
 pub(super) fn modules(device: &dyn Device, lists: &[LaunchList]) {
     let started = Instant::now();
     let names = lists.iter().flat_map(LaunchList::kernel_names).collect();
@@ -26,7 +26,7 @@ pub(super) fn modules(device: &dyn Device, lists: &[LaunchList]) {
     }
 }
 
-/// Captures a list, and logs it.
+/// Captures a list, and logs the graph.
 pub(super) fn captured(
     device: &dyn Device,
     list: &LaunchList,
@@ -39,13 +39,13 @@ pub(super) fn captured(
     Ok(graph)
 }
 
-/// Logs which kernels each op launches: one line per choice, not per node.
+/// Logs which kernels each op launches: one line per combination of op and kernels, not per node.
 pub(super) fn kernels(prepared: &Prepared, list: &LaunchList) {
     if !tracing::enabled!(tracing::Level::DEBUG) {
         return;
     }
     let mut choices: BTreeMap<(&str, Vec<&str>), (usize, String)> = BTreeMap::new();
-    // The first work takes the inputs; the rest follow the schedule.
+    // The first work copies the inputs; the remaining works follow the schedule.
     for (launch, work) in prepared.schedule.launches().iter().zip(&list.works()[1..]) {
         let node = &prepared.program.nodes()[launch.node.index()];
         let kernels = work.kernels().map(|kernel| kernel.kernel).collect();

@@ -9,7 +9,7 @@ use super::{DeviceExecutor, DeviceState, Place, Prepared};
 use crate::exec::{Look, Seen};
 use crate::{GraphError, Program, TensorId, TensorKind};
 
-/// Addresses of a program's tensors, by index, and the precision that they are held in.
+/// Addresses of a program's tensors, by index, and their precision on the device.
 #[derive(Debug)]
 pub(super) struct Homes {
     of: Vec<Option<Home>>,
@@ -19,7 +19,7 @@ pub(super) struct Homes {
 #[derive(Debug, Clone, Copy)]
 enum Home {
     Memory(DevicePtr),
-    /// Host memory that kernels write: read directly, not through the device.
+    /// Mapped host memory that kernels write: the host reads it directly, without a copy.
     Mapped(Pinned),
 }
 
@@ -38,7 +38,7 @@ impl Prepared {
 }
 
 impl Homes {
-    /// The contents of tensors. Waits for the device.
+    /// Reads the contents of tensors. Waits for the device.
     fn read(
         &self,
         device: &dyn Device,
@@ -64,8 +64,9 @@ impl Homes {
 }
 
 impl DeviceExecutor {
-    /// Like [`Self::submit`], but node by node on one stream; the host waits for each, and `look`
-    /// sees what it asks for. A device error names the node that it occurred in.
+    /// Like [`Self::submit`], but node by node on one stream; the host waits after each node, and
+    /// `look` gets the tensors of the nodes that it requests. A device error names the failing
+    /// node.
     ///
     /// # Errors
     /// Device errors, as [`GraphError::Node`].

@@ -1,9 +1,9 @@
-//! The device executor: each program is captured once; then a step is one launch.
+//! The device executor: each program is captured once; afterwards each step is one graph launch.
 //!
-//! All programs of an executor share one arena, one set of state and two input buffers. In a step,
-//! the copy stream copies a batch from pinned host memory into the next input buffer, and one graph
-//! launch does the rest. The host never waits for the device in a step: it polls a counter in
-//! mapped memory that the graph's last kernel increments, and only when it is two steps ahead.
+//! All programs of an executor share one arena, one set of state and two input buffers. In each
+//! step, the copy stream copies a batch from pinned host memory into the next input buffer, and one
+//! graph launch runs the program. There is no host sync in a step: the graph's last kernel
+//! increments a counter in mapped memory, which the host polls only when it is two steps ahead.
 
 mod anatomy;
 mod inputs;
@@ -36,7 +36,7 @@ pub use stopwatch::{EventCost, Stopwatch};
 use inputs::InputBuffer;
 use look::Homes;
 
-/// How long the host waits for one step before it reports a hang.
+/// Maximum time that the host waits for one step before it reports a hang.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Memory for the values of programs that run one at a time on a device.
@@ -66,7 +66,7 @@ impl SharedArena {
         Ok(Self { device, ptr, bytes })
     }
 
-    /// Its length.
+    /// Bytes of the arena.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -84,7 +84,7 @@ impl Drop for SharedArena {
 pub struct DeviceExecutor {
     device: Arc<dyn Device>,
     programs: Vec<Prepared>,
-    /// The launch list that each graph was captured from.
+    /// The launch list from which each graph was captured.
     lists: Vec<LaunchList>,
     graphs: Vec<CapturedGraph>,
     /// Addresses of each program's tensors.
@@ -93,7 +93,7 @@ pub struct DeviceExecutor {
     buffers: [InputBuffer; 2],
     /// Length of an input buffer.
     buffer_bytes: usize,
-    /// Memory for [`Self::write_input`], by input buffer.
+    /// Staging memory for [`Self::write_input`], one per input buffer.
     staging: Option<[PinnedBuffer; 2]>,
     /// The program whose inputs were staged for the next step.
     brought: Option<usize>,
@@ -108,8 +108,8 @@ pub struct DeviceExecutor {
 impl DeviceExecutor {
     /// Captures the programs. `arena` and `state` must have been created for all of them.
     ///
-    /// Panics if a program was planned for another GPU than this device, or another precision than
-    /// the state's.
+    /// Panics if a program was planned for a different GPU model than this device's, or for a
+    /// precision that differs from the state's.
     ///
     /// # Errors
     /// Work that cannot be captured; device errors.
@@ -155,7 +155,7 @@ impl DeviceExecutor {
             .map(|list| log::captured(device.as_ref(), list))
             .collect::<Result<_, GraphError>>()?;
         let homes = programs.iter().map(|p| p.homes(&place, state)).collect();
-        // Graphs are uploaded on the stream of their capture, and replayed on another.
+        // Graphs are uploaded on the stream of their capture, but replayed on a different one.
         device.synchronize()?;
         Ok(Self {
             device,
@@ -182,13 +182,13 @@ impl DeviceExecutor {
         &self.programs
     }
 
-    /// Their captured graphs.
+    /// The captured graphs of the programs.
     pub fn graphs(&self) -> &[CapturedGraph] {
         &self.graphs
     }
 
-    /// Their launch lists: the inputs are staged from their buffer, then each launch of the
-    /// schedule is one piece of work, then the buffers switch.
+    /// The launch lists of the programs: first the inputs are copied from their buffer, then each
+    /// launch of the schedule is one piece of work, finally the input buffers are switched.
     pub fn launch_lists(&self) -> &[LaunchList] {
         &self.lists
     }
@@ -208,9 +208,9 @@ impl DeviceExecutor {
         self.arena.bytes()
     }
 
-    /// Submits the next step as one graph launch, after its inputs were provided by
-    /// [`Self::upload_inputs`], or by [`Self::write_input`], whose copy starts here. Returns the
-    /// step number, from 1, for [`Self::until_done`].
+    /// Submits the next step as one graph launch. Its inputs must have been provided by
+    /// [`Self::upload_inputs`], or by [`Self::write_input`], in which case this call starts their
+    /// copy. Returns the step number, starting at 1, for [`Self::until_done`].
     ///
     /// # Errors
     /// Device errors.
@@ -233,12 +233,13 @@ impl DeviceExecutor {
         self.submitted
     }
 
-    /// True if step `step` is done: the memory of its inputs can be written again.
+    /// True if step `step` is done, so that the memory of its inputs can be written again.
     pub fn is_done(&self, step: u32) -> bool {
         !is_before(self.done(), step)
     }
 
-    /// Number of steps that the device has finished, from the mapped counter. Wraps to 0 at 2^32.
+    /// Number of steps that the device has completed, read from the mapped counter. Wraps to 0 at
+    /// 2^32.
     pub fn done(&self) -> u32 {
         let mut bytes = [0; 4];
         self.device.read_pinned(self.done, 0, &mut bytes);
@@ -251,7 +252,7 @@ impl DeviceExecutor {
     /// A device error; [`GraphError::Hangs`] after ten minutes.
     ///
     /// # Panics
-    /// If `step` was not submitted: it would never be done.
+    /// Panics if `step` was not submitted, since it would never be done.
     pub fn until_done(&self, step: u32) -> Result<(), GraphError> {
         self.until_done_within(step, PATIENCE)
     }
@@ -262,8 +263,8 @@ impl DeviceExecutor {
         while !self.is_done(step) {
             self.device.idle()?;
             if started.elapsed() > limit {
-                // The caller that reports this drops the executor first, which would wait for the
-                // step.
+                // Before reporting this error the caller drops the executor, which would wait for
+                // the step.
                 self.device.give_up();
                 return Err(GraphError::Hangs { step, seconds: limit.as_secs() });
             }
@@ -271,8 +272,8 @@ impl DeviceExecutor {
         Ok(())
     }
 
-    /// A kept tensor, an input or state-free value of the last step, floats widened to f32. Waits
-    /// for the device.
+    /// Reads a kept tensor or an input of the last step, with floats widened to f32. Waits for the
+    /// device.
     ///
     /// # Errors
     /// [`GraphError::UnknownTensor`]; a device error.
@@ -290,7 +291,7 @@ impl DeviceExecutor {
     }
 }
 
-/// True if step `a` comes before step `b`; numbers wrap.
+/// True if step `a` is before step `b`, also if the step number has wrapped.
 fn is_before(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
 }
@@ -313,7 +314,7 @@ impl Drop for DeviceExecutor {
     }
 }
 
-/// The launches of a step: stage the inputs from their buffer, run the nodes, switch the buffers.
+/// The launches of a step: copy the inputs from their buffer, run the nodes, switch the buffers.
 fn whole_step(
     prepared: &Prepared,
     place: &Place<'_>,
@@ -323,11 +324,11 @@ fn whole_step(
     let take = take_inputs(ends, prepared.input_bytes());
     list.push(Work::new("take_inputs", vec![take.into()]));
     let nodes = prepared.launches(place)?;
-    // The last work of each stream other than the main one.
+    // The last work on each stream except the main stream.
     let mut beside = BTreeMap::new();
     for work in nodes.works() {
         let mut work = work.clone();
-        // Everything comes after the inputs were staged.
+        // All nodes run after the copy of the inputs, which is work 0.
         work.waits.iter_mut().for_each(|w| *w += 1);
         if work.stream > 0 && work.waits.is_empty() {
             work.waits.push(0);
@@ -338,7 +339,7 @@ fn whole_step(
             beside.insert(stream, position);
         }
     }
-    // A step that counts as done is done on every stream.
+    // The last work waits for all streams, so a step that counts as done is done on every stream.
     let body = Body::Tasks(vec![finish_step(ends).into()]);
     let waits = beside.into_values().collect();
     list.push(Work { name: "finish_step".into(), body, stream: 0, waits });

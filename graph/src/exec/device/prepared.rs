@@ -1,4 +1,4 @@
-//! A program prepared for a device: schedule, plan and input layout. Data only.
+//! A program prepared for a device: schedule, plan and input layout, as data only.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,23 +15,24 @@ use crate::{GraphError, Plan, Program, Schedule, TensorId, TensorKind};
 pub struct Prepared {
     /// The program.
     pub program: Arc<Program>,
-    /// The target of schedule and plan.
+    /// The target for which schedule and plan were made.
     pub target: Target,
-    /// Order and streams.
+    /// Launch order and streams.
     pub schedule: Schedule,
-    /// Where values live in the arena.
+    /// Offsets of the values in the arena.
     pub plan: Plan,
-    /// Place of each input in an input buffer, by tensor index.
+    /// Offset of each input in an input buffer, by tensor index.
     inputs: Vec<Option<usize>>,
     input_bytes: usize,
 }
 
-/// Most positions of a tensor on the CPU, whose plans take memory in proportion.
+/// Maximum number of positions of a tensor on the CPU; limits the memory of a plan.
 const CPU_POSITIONS: usize = 1 << 29;
-/// Most positions of a tensor on a GPU: kernels count them in `int`.
+/// Maximum number of positions of a tensor on a GPU: kernels count positions in an `int`.
 const GPU_POSITIONS: usize = i32::MAX as usize;
 
-/// Refuses tensors of more positions (elements over the last dimension) than the target counts.
+/// Rejects tensors with more positions (elements divided by the last dimension) than the target
+/// supports.
 fn check_positions(program: &Program, target: &Target) -> Result<(), GraphError> {
     let limit = if target.is_cpu() { CPU_POSITIONS } else { GPU_POSITIONS };
     for tensor in program.tensors() {
@@ -49,14 +50,14 @@ impl Prepared {
     /// Schedules the program for a target and plans its memory.
     ///
     /// # Errors
-    /// State read after its update; a tensor of more positions than the target counts.
+    /// State is read after its update; a tensor has more positions than the target supports.
     pub fn new(program: Arc<Program>, target: Target) -> Result<Self, GraphError> {
         check_positions(&program, &target)?;
         let schedule = Schedule::new(&program, &target)?;
         Ok(Self::with_schedule(program, schedule, target))
     }
 
-    /// Plans the memory of a program with the caller's schedule.
+    /// Plans the memory of a program for a schedule given by the caller.
     pub fn with_schedule(program: Arc<Program>, schedule: Schedule, target: Target) -> Self {
         let plan = Plan::new(&program, &schedule, &target);
         let mut inputs = vec![None; program.tensors().len()];
@@ -69,7 +70,7 @@ impl Prepared {
         Self { program, target, schedule, plan, inputs, input_bytes }
     }
 
-    /// The precision in which a GPU holds the program's tensors.
+    /// The precision of the program's tensors on a GPU.
     pub fn precision(&self) -> Precision {
         self.target.gpu().map_or(Precision::Fp32, |gpu| gpu.precision)
     }
@@ -79,7 +80,8 @@ impl Prepared {
         self.input_bytes
     }
 
-    /// Copies of the inputs: on a GPU two buffers and the step's own.
+    /// Number of copies of the inputs in memory: on a GPU the two input buffers and the memory that
+    /// the step reads.
     pub fn input_places(&self) -> usize {
         if self.target.is_cpu() { 1 } else { 3 }
     }
@@ -91,12 +93,12 @@ impl Prepared {
         Some(offset..offset + self.target.bytes(self.program.desc(id)))
     }
 
-    /// Place of an input in an input buffer.
+    /// Offset of an input in an input buffer.
     pub(super) fn input_offset(&self, id: TensorId) -> Option<usize> {
         self.inputs[id.index()]
     }
 
-    /// The launches of all nodes, with the program's memory at these addresses.
+    /// The launches of all nodes, with the program's memory at the addresses of `place`.
     ///
     /// Panics if the plan is for the CPU, which has no launches.
     ///
@@ -140,7 +142,7 @@ impl Prepared {
         Ok(Buffer { desc: &tensor.desc, ptr, precision: self.precision() })
     }
 
-    /// The first byte of a tensor, if it has memory.
+    /// Address of a tensor, if it has memory.
     pub(super) fn address(&self, id: TensorId, place: &Place<'_>) -> Option<DevicePtr> {
         let tensor = &self.program.tensors()[id.index()];
         match tensor.kind {
@@ -151,7 +153,7 @@ impl Prepared {
     }
 }
 
-/// The addresses in a program's launches.
+/// The memory addresses for a program's launches.
 #[derive(Clone, Copy)]
 pub struct Place<'a> {
     /// First byte of the arena.

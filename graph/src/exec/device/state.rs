@@ -10,11 +10,11 @@ use kernels::{Precision, TensorDesc};
 use crate::plan::ALIGNMENT;
 use crate::{GraphError, Program, StateSet};
 
-/// Maximum pinned memory that an upload uses as staging.
+/// Maximum bytes of pinned staging memory for an upload.
 const STAGING_BYTES: usize = 64 << 20;
 
-/// Named tensors in device memory. Tensors named as mapped at creation are in host memory instead,
-/// where kernels write them and the host reads them without a copy.
+/// Named tensors in device memory. Tensors that were listed as mapped at creation are in mapped
+/// host memory instead, which kernels write and the host reads without a copy.
 #[derive(Debug)]
 pub struct DeviceState {
     device: Arc<dyn Device>,
@@ -33,11 +33,11 @@ struct Entry {
 }
 
 impl DeviceState {
-    /// Memory for the state that `programs` declare, filled from `values`. State named in `mapped`
-    /// is in host memory.
+    /// Allocates memory for the state that `programs` declare, filled from `values`. State listed
+    /// in `mapped` is in mapped host memory.
     ///
     /// # Errors
-    /// State missing from `values` or with another shape; device errors.
+    /// State is missing from `values` or has a different shape; device errors.
     pub fn new(
         device: Arc<dyn Device>,
         programs: &[&Program],
@@ -47,7 +47,7 @@ impl DeviceState {
         Self::in_precision(Precision::Fp16, device, programs, mapped, values)
     }
 
-    /// [`Self::new`] for programs that are planned in another precision.
+    /// Like [`Self::new`], for programs planned in `precision`.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -88,7 +88,7 @@ impl DeviceState {
         Ok(state)
     }
 
-    /// The precision in which the device holds the state.
+    /// The precision of the state on the device.
     pub fn precision(&self) -> Precision {
         self.precision
     }
@@ -113,7 +113,8 @@ impl DeviceState {
         self.entries.get(name).and_then(|e| e.pinned)
     }
 
-    /// Overwrites the device's state with `values`, rounded to the device's types. Waits.
+    /// Overwrites the device's state with `values`, rounded to the device's types. Waits for the
+    /// device.
     ///
     /// # Errors
     /// [`GraphError::MissingState`], before anything is overwritten; device errors.
@@ -128,7 +129,7 @@ impl DeviceState {
         sent
     }
 
-    /// Sends all tensors through `staging`, in the order of their addresses.
+    /// Copies all tensors to the device through `staging`, in the order of their addresses.
     fn send(&self, values: &StateSet, staging: Pinned) -> Result<(), GraphError> {
         let mut entries: Vec<_> = self.entries.iter().collect();
         entries.sort_by_key(|(_, entry)| entry.ptr);
@@ -137,7 +138,8 @@ impl DeviceState {
         for (name, entry) in entries {
             let missing = || GraphError::MissingState(name.clone());
             let mut tensor = values.get(name).ok_or_else(missing)?.clone();
-            // The set may hold a weight under the name of its host value: the master.
+            // The set may contain the f32 master weight under the name of a device weight: convert
+            // its role.
             tensor.desc = entry.desc.clone();
             let mut bytes = device_bytes(self.precision, &tensor);
             if let Some(pinned) = entry.pinned {
@@ -163,7 +165,7 @@ impl DeviceState {
         Ok(())
     }
 
-    /// Copies the device's state into `values`, floats widened to f32. Waits.
+    /// Copies the device's state into `values`, with floats widened to f32. Waits for the device.
     ///
     /// # Errors
     /// Device errors.

@@ -1,8 +1,9 @@
 //! Times work on a device's stream, with events between back-to-back pieces.
 //!
-//! A GPU that waits for its next launch would be timed waiting. So each measurement begins with
-//! copies that keep the stream busy while the host enqueues everything to be timed: as many copies
-//! as the last measurement showed to be necessary.
+//! If the GPU had to wait for the host to enqueue the next launch, the wait would be part of the
+//! measured time. So each measurement begins with the lead: copies that keep the stream busy while
+//! the host enqueues all work to be timed. The previous measurement determines the number of
+//! copies.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,40 +14,41 @@ use device::{Device, DevicePtr, Event, Pinned, Stream};
 use crate::GraphError;
 use crate::plan::ALIGNMENT;
 
-/// Maximum number of copies before a measurement.
+/// Maximum number of copies in the lead.
 const MAX_COPIES: usize = 64;
-/// Event pairs used to estimate the cost of one.
+/// Number of event pairs from which the cost of one pair is estimated.
 const COST_PAIRS: usize = 200;
 
-/// Events around pieces of work, and the copies that keep the stream busy before them.
+/// Events around pieces of work, after copies that keep the stream busy (the lead).
 #[derive(Debug)]
 pub struct Stopwatch {
     device: Arc<dyn Device>,
-    /// Recorded before the lead.
+    /// The event recorded before the lead.
     start: Event,
     marks: Vec<Event>,
-    /// Marks recorded in the current measurement.
+    /// Number of marks recorded in the current measurement.
     recorded: usize,
     copies: usize,
     lead: DevicePtr,
-    /// More than the L2 cache holds, so a measurement finds nothing in it from the one before.
+    /// Source of the copies; larger than the L2 cache, so that copies evict the data of earlier
+    /// measurements.
     other_data: Pinned,
     began: Instant,
     /// Milliseconds that the host took to enqueue the last measurement.
     host_ms: f64,
 }
 
-/// The overhead of timing by events, as medians.
+/// The overhead of timing with events (medians).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EventCost {
-    /// Microseconds between two events with nothing between them.
+    /// Microseconds between two events without work between them.
     pub empty_us: f64,
     /// Microseconds between two events around a one-thread kernel that stores one word.
     pub launch_us: f64,
 }
 
 impl Stopwatch {
-    /// A stopwatch for up to `pieces` pieces of work in a row.
+    /// A stopwatch for up to `pieces` pieces of work per measurement.
     ///
     /// # Errors
     /// Device errors.
@@ -88,13 +90,13 @@ impl Stopwatch {
         Ok(())
     }
 
-    /// Everything to be timed has been enqueued.
+    /// Ends the measurement on the host: all work to be timed has been enqueued.
     pub(super) fn end(&mut self) {
         self.host_ms = 1e3 * self.began.elapsed().as_secs_f64();
     }
 
-    /// Microseconds of each piece of work in the last measurement. Waits for the device. The lead
-    /// of the next measurement is 1.5 times the host time of this one.
+    /// Microseconds of each piece of work in the last measurement. Waits for the device. Sets the
+    /// lead of the next measurement to 1.5 times the host time of this measurement.
     ///
     /// # Errors
     /// Device errors.
@@ -106,8 +108,8 @@ impl Stopwatch {
         Ok(pairs.map(|pair| self.us(pair[0], pair[1])).collect::<Result<_, _>>()?)
     }
 
-    /// Milliseconds of the lead in the last measurement: it was long enough if the host finished
-    /// sooner.
+    /// Duration of the lead in the last measurement, in milliseconds. It was long enough if it
+    /// exceeds [`Self::host_ms`].
     ///
     /// # Errors
     /// Device errors.
@@ -115,7 +117,7 @@ impl Stopwatch {
         Ok(self.us(self.start, self.marks[0])? / 1e3)
     }
 
-    /// Milliseconds that the host took to enqueue everything timed.
+    /// Milliseconds that the host took to enqueue all timed work.
     pub fn host_ms(&self) -> f64 {
         self.host_ms
     }
@@ -133,7 +135,7 @@ impl Stopwatch {
         let (stream, word) = (device.stream()?, device.alloc(ALIGNMENT.max(STAMP_BYTES))?);
         let mut median = |launch: bool| -> Result<f64, GraphError> {
             let mut us = vec![];
-            // The first measurement shows how long a lead the second needs.
+            // The first measurement determines the lead of the second.
             for _ in 0..2 {
                 watch.begin(stream)?;
                 for _ in 0..COST_PAIRS {

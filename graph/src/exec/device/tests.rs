@@ -24,12 +24,12 @@ fn executor(device: &Arc<dyn Device>) -> DeviceExecutor {
     executor.expect("a capture").with_staging().expect("memory")
 }
 
-/// A step that never ends is reported, and nothing waits for it afterwards.
+/// A step that never ends is reported, and afterwards the host no longer waits for the device.
 #[test]
 fn hanging_device_times_out() {
     let device: Arc<dyn Device> = Arc::new(test_gpu::open("A100"));
     let mut executor = executor(&device);
-    // Nothing was launched, so nothing ends.
+    // No graph was launched, so the step never ends.
     let step = executor.close_step().expect("no fault");
     let hangs = executor.until_done_within(step, Duration::from_millis(20));
     assert!(matches!(hangs, Err(GraphError::Hangs { step: 1, .. })), "{hangs:?}");
@@ -40,7 +40,8 @@ fn hanging_device_times_out() {
     assert!(said.contains("given up"), "{said}");
 }
 
-/// After 2^32 steps, the next ones still read their own inputs and are waited for.
+/// When the step number wraps at 2^32, steps still read the correct inputs, and waiting for them
+/// works.
 #[test]
 fn step_counter_wraps_around() {
     for seed in 1..4 {

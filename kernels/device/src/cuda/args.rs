@@ -8,7 +8,7 @@ use crate::{Arg, DeviceError, Launch};
 /// Arguments of one launch, with the sizes of the kernel's parameters.
 #[derive(Debug)]
 pub(super) struct PackedArgs {
-    /// Each aligned to 16 bytes, more than any parameter requires.
+    /// One buffer per argument, aligned to 16 bytes, which suffices for any parameter.
     memory: Vec<Vec<u128>>,
 }
 

@@ -1,4 +1,4 @@
-//! The driver and the GPU's context: found, opened, made current.
+//! Loads the driver, opens the GPU's context and makes it current.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::{DeviceError, DeviceMemory, DevicePtr, Gpu, Precision, Touch};
 
 /// CUDA 12.2, the version of the kernels' PTX; driver 535 introduced it.
 const OLDEST_CUDA: i32 = 12020;
-/// A100: asynchronous copies and tensor cores with m16n8k16 MMAs.
+/// A100: the first GPU with asynchronous copies and m16n8k16 tensor-core MMAs.
 const OLDEST_CAPABILITY: Capability = Capability { major: 8, minor: 0 };
 
 /// The primary context of one GPU. Every handle of the device keeps it alive.
@@ -22,14 +22,15 @@ pub(super) struct Context {
     raw: sys::CUcontext,
     /// The GPU's name and the driver's CUDA version, for reports.
     pub(super) name: String,
-    /// The GPU as planning sees it.
+    /// The GPU's description for planning.
     pub(super) gpu: Gpu,
     is_given_up: AtomicBool,
-    /// `driverDeclare` of the emulated driver; no other has it.
+    /// `driverDeclare`, which only the emulated driver exports.
     declare: Option<Declare>,
 }
 
-/// Takes an array of [`Declared`] and its length, for this thread's next launch or all-reduce.
+/// Declares the accesses of this thread's next launch or all-reduce: an array of [`Declared`], and
+/// its length.
 type Declare = unsafe extern "C" fn(*const Declared, usize);
 
 /// Bytes that a launch or all-reduce may access.
@@ -37,18 +38,18 @@ type Declare = unsafe extern "C" fn(*const Declared, usize);
 struct Declared {
     first: DevicePtr,
     bytes: u64,
-    /// 1 if they may be written.
+    /// 1 if the bytes may be written, else 0.
     writes: u64,
 }
 
-// SAFETY: a context is a handle; the driver lets any thread make it current and use it, at the same
-// time as others. The other fields are plain values.
+// SAFETY: a context is a handle; the driver lets several threads make it current and use it at
+// once. The other fields are plain values.
 unsafe impl Send for Context {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// Opens the GPU of this number.
+    /// Opens the GPU with this number.
     ///
     /// # Errors
     /// [`DeviceError::Absent`] if the driver or the GPU is missing or too old.
@@ -71,11 +72,12 @@ impl Context {
             wgmma: true,
             kernel: None,
         };
-        // SAFETY: as above; the context is released once, in `drop`.
+        // SAFETY: `device` is from the driver; the context is released once, in `drop`.
         let raw = unsafe { result::primary_ctx::retain(device) }
             .or_fault(|| format!("opening GPU {ordinal} ({name})"))?;
         let name = format!("{name}, driver for CUDA {}", version_text(version));
-        // SAFETY: the driver is loaded, and only the emulated one has the symbol, of that type.
+        // SAFETY: the driver is loaded; only the emulated driver exports this symbol, with the type
+        // `Declare`.
         let declare = unsafe { sys::culib().get::<Declare>(b"driverDeclare") };
         let declare = declare.ok().map(|symbol| *symbol);
         let is_given_up = AtomicBool::new(false);
@@ -88,20 +90,21 @@ impl Context {
         Some(uuid.bytes.map(|byte| byte as u8))
     }
 
-    /// Makes the context current on this thread; every use of a handle starts with this.
+    /// Makes the context current on this thread, which must precede every use of a handle.
     ///
     /// # Errors
-    /// Driver errors, and any use of a GPU that was given up; releases are then skipped.
+    /// Driver errors, and any call after [`Self::give_up`]; callers then skip releases.
     pub(super) fn bind(&self) -> Result<(), DeviceError> {
         if self.is_given_up.load(Ordering::SeqCst) {
-            let reason = "it was given up, as it hangs".into();
+            let reason = "it does not respond and is no longer used".into();
             return Err(DeviceError::Driver { call: "choosing the GPU".into(), reason });
         }
         // SAFETY: the context is alive until `self` is dropped.
         unsafe { result::ctx::set_current(self.raw) }.or_fault(|| "choosing the GPU".into())
     }
 
-    /// Declares the bytes of this thread's next launch or all-reduce to a driver that checks them.
+    /// Declares the bytes that this thread's next launch or all-reduce may access, which the
+    /// emulated driver checks.
     pub(super) fn declare(&self, touches: impl Iterator<Item = Touch>) {
         let Some(declare) = self.declare else { return };
         let declared = touches.map(|Touch { ptr, bytes, access }| Declared {
@@ -114,7 +117,7 @@ impl Context {
         unsafe { declare(list.as_ptr(), list.len()) }
     }
 
-    /// Rejects every later call to the GPU.
+    /// Makes every later call to the GPU fail.
     pub(super) fn give_up(&self) {
         self.is_given_up.store(true, Ordering::SeqCst);
     }
@@ -129,7 +132,7 @@ impl Context {
     pub(super) fn memory(&self) -> Result<DeviceMemory, DeviceError> {
         self.bind()?;
         let (free, total) =
-            result::mem_get_info().or_fault(|| "asking for the free memory".into())?;
+            result::mem_get_info().or_fault(|| "querying the amount of free memory".into())?;
         Ok(DeviceMemory { free, total })
     }
 }
@@ -139,13 +142,13 @@ impl Drop for Context {
         if self.is_given_up.load(Ordering::SeqCst) {
             return;
         }
-        // SAFETY: retained once, in `open`; every handle that needs the context holds an `Arc` of
-        // it, so none is left. A device that failed has nothing left to report to.
+        // SAFETY: the context was retained once, in `open`; every handle that needs it holds an
+        // `Arc` of `self`, so none is left. An error is ignored, as no caller is left to handle it.
         let _ = unsafe { result::primary_ctx::release(self.device) };
     }
 }
 
-/// The driver that is installed, and its GPUs.
+/// The installed driver, and its GPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Installed {
     /// The CUDA version that the driver supports, such as `12.2`.
@@ -163,7 +166,7 @@ pub struct InstalledGpu {
     pub capability: Capability,
     /// Total memory.
     pub memory_bytes: usize,
-    /// Why the kernels cannot run on it.
+    /// Why the kernels cannot run on this GPU; `None` if they can.
     pub refused: Option<String>,
 }
 
@@ -193,13 +196,13 @@ fn describe(ordinal: i32) -> Result<InstalledGpu, DeviceError> {
 
 /// Loads and initializes the driver; returns its CUDA version.
 fn init_driver() -> Result<i32, DeviceError> {
-    // SAFETY: loads NVIDIA's driver library, if there is one, whose initialisers have no
-    // preconditions. (Any other call without the library would panic.)
+    // SAFETY: loads NVIDIA's driver library, if installed; its initialisers have no preconditions.
+    // (Without the library, any other call would panic.)
     if !unsafe { sys::is_culib_present() } {
         return Err(absent("no NVIDIA driver is installed (libcuda.so.1 is not found)"));
     }
     let mut version = 0;
-    // SAFETY: the function writes one number, and needs no `cuInit` before.
+    // SAFETY: the function writes one number, and may be called before `cuInit`.
     unsafe { sys::cuDriverGetVersion(&mut version) }.result().map_err(no_driver)?;
     check_version(version)?;
     result::init().map_err(no_driver)?;
@@ -235,7 +238,7 @@ impl<T> OrFault<T> for Result<T, DriverError> {
     }
 }
 
-/// The driver's message, and the name to search for.
+/// The driver's message, and the error's name, which can be searched for.
 pub(super) fn reason(error: DriverError) -> String {
     match error.error_string() {
         Ok(text) => format!("{} ({:?})", text.to_string_lossy(), error.0),

@@ -21,8 +21,9 @@ impl Allocation {
     /// Allocates memory, aligned to 256 bytes by the driver, contents undefined.
     pub(super) fn new(context: &Arc<Context>, bytes: usize) -> Result<Self, DeviceError> {
         context.bind()?;
-        // The driver returns no address for 0 bytes, and memory is identified by address here.
-        // SAFETY: the function has no precondition but a current context.
+        // At least 1 byte: the driver returns no address for 0 bytes, and this crate identifies
+        // memory by its address.
+        // SAFETY: the function only requires a current context.
         match unsafe { result::malloc_sync(bytes.max(1)) } {
             Ok(ptr) => Ok(Self { ptr, bytes, context: context.clone() }),
             Err(e) if e.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
@@ -37,14 +38,14 @@ impl Allocation {
 impl Drop for Allocation {
     fn drop(&mut self) {
         if self.context.bind().is_ok() {
-            // SAFETY: `ptr` is from `new` and freed once. The driver waits for work that may
-            // use it. A device that failed has lost its memory already.
+            // SAFETY: `ptr` is from `new` and freed once. The driver waits for work that may use
+            // it. An error is ignored: a failed device has already lost its memory.
             let _ = unsafe { result::free_sync(self.ptr) };
         }
     }
 }
 
-/// Pinned host memory with an address for kernels.
+/// Pinned host memory that kernels can access through a device address.
 #[derive(Debug)]
 pub(super) struct PinnedMemory {
     pub(super) host: NonNull<u8>,
@@ -54,11 +55,12 @@ pub(super) struct PinnedMemory {
 }
 
 // SAFETY: the memory belongs to the process and not to a thread. It is accessed by volatile reads
-// and writes through the raw pointer, or by references that borrow the `StagingMemory` around it.
+// and writes through the raw pointer, or by references that borrow the `StagingMemory` that
+// contains it.
 unsafe impl Send for PinnedMemory {}
-// SAFETY: as for `Send`. Two threads that write the same bytes at once would race; the contract of
-// `Device::write_pinned` leaves the order to the caller, and a read gets plain bytes, for which
-// every value is valid.
+// SAFETY: as for `Send`. Two threads that write the same bytes at once would race;
+// `Device::write_pinned` leaves the order of writes to its caller, and a read returns plain bytes,
+// for which every value is valid.
 unsafe impl Sync for PinnedMemory {}
 
 impl PinnedMemory {
@@ -67,7 +69,7 @@ impl PinnedMemory {
         context.bind()?;
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
         let call = || format!("allocating {bytes} bytes of pinned memory");
-        // SAFETY: the function has no precondition but a current context.
+        // SAFETY: the function only requires a current context.
         let host = unsafe { result::malloc_host(bytes.max(1), flags) }.or_fault(call)?;
         let Some(host) = NonNull::new(host.cast::<u8>()) else {
             return Err(DeviceError::Driver { call: call(), reason: "no address".into() });
@@ -97,7 +99,7 @@ impl PinnedMemory {
         while at < bytes.len() {
             let (width, rest) = (width(offset + at, bytes.len() - at), &bytes[at..]);
             // SAFETY: `offset + at + width` is within the memory, which is alive and begins on a
-            // page; by `width`, the address is aligned to the word that is written.
+            // page; `width` ensures that the address is aligned to the written word.
             unsafe {
                 let to = self.host.as_ptr().add(offset + at);
                 match width {
@@ -151,7 +153,7 @@ impl Drop for PinnedMemory {
     }
 }
 
-/// The widest word that may be moved at `address` when `left` bytes are left.
+/// Bytes of the widest word that can be copied at `address` when `left` bytes remain.
 fn width(address: usize, left: usize) -> usize {
     [8, 4].into_iter().find(|w| address.is_multiple_of(*w) && left >= *w).unwrap_or(1)
 }

@@ -1,8 +1,8 @@
 //! NVIDIA GPUs, through the installed driver.
 //!
 //! The driver library is loaded when a device is opened: one build serves machines with and without
-//! a GPU, and a missing driver or GPU is reported in one line. Kernels are machine code for the
-//! GPU; if there is none, the driver compiles their PTX and caches the code.
+//! a GPU, and a missing driver or GPU is reported in one line. Kernels are loaded as machine code;
+//! if there is none for the GPU, the driver compiles their PTX and caches the result.
 
 mod args;
 mod context;
@@ -34,19 +34,19 @@ use crate::{
     GraphHandle, Launch, ModuleLoad, Pinned, PinnedBuffer, Priority, Ranks, Stream,
 };
 
-/// Short compared with a step, long compared with a read of pinned memory.
+/// Sleep between polls: short compared with a step, long compared with a read of pinned memory.
 const IDLE: Duration = Duration::from_micros(50);
 
 /// One GPU.
 ///
 /// Threads may share it. A capture belongs to the thread that began it, and only one can be active
-/// at a time. Open a GPU only once: several devices of one GPU share its context, and a wait in one
-/// would invalidate a capture in another.
+/// at a time. Open each GPU only once: several `CudaDevice`s of one GPU would share its context,
+/// and a wait in one of them would invalidate a capture in another.
 #[derive(Debug)]
 pub struct CudaDevice {
-    // Drop order: graphs before the code and the group that they use.
+    // The first field, so that graphs are dropped before the group and the kernels that they use.
     state: Mutex<State>,
-    /// The group, once joined.
+    /// The group of ranks, once joined.
     group: OnceLock<Communicator>,
     kernels: Kernels,
     context: Arc<Context>,
@@ -55,13 +55,13 @@ pub struct CudaDevice {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Here and below: `None` once released.
+    /// In this list and the next three, an entry is `None` once it is released.
     graphs: Vec<Option<Arc<stream::Graph>>>,
     events: Vec<Option<Arc<stream::Event>>>,
     streams: Vec<Option<Arc<stream::Stream>>>,
     pinned: Vec<Option<Arc<PinnedMemory>>>,
     allocations: BTreeMap<DevicePtr, Allocation>,
-    /// The stream that replayed last.
+    /// The stream of the last replay.
     replayed: Option<Arc<stream::Stream>>,
     /// The stream on which the active capture began.
     capture: Option<Stream>,
@@ -69,9 +69,9 @@ struct State {
 }
 
 impl CudaDevice {
-    /// Opens the GPU with this number, as `CUDA_VISIBLE_DEVICES` counts them. Launches find kernels
-    /// by name in the first set that contains them. `notice` is called, once, before the driver has
-    /// to compile kernels, as it may take half a minute.
+    /// Opens the GPU with this number, in the order of `CUDA_VISIBLE_DEVICES`. A launch uses the
+    /// first set of `kernels` that contains its kernel's name. If the driver has to compile
+    /// kernels, `notice` is called once before, as compiling may take half a minute.
     ///
     /// # Errors
     /// [`DeviceError::Absent`] with a one-line message if there is no such GPU, or no driver that
@@ -87,16 +87,17 @@ impl CudaDevice {
         Ok(Self { state: Mutex::default(), group: OnceLock::new(), kernels, context, gpu })
     }
 
-    /// The device; its plans use wgmma kernels only if `wgmma` is set.
+    /// The same device, whose plans use wgmma kernels only if `wgmma` is true.
     pub fn with_wgmma(mut self, wgmma: bool) -> Self {
         self.gpu.wgmma = wgmma;
         self
     }
 
-    /// Joins the group of this identifier (from [`nccl_id`]), once: from then on
-    /// [`Device::all_reduce`] sums over its ranks. Returns when all have joined.
+    /// Joins the group of ranks with this identifier (from [`nccl_id`]); call it only once. From
+    /// then on, [`Device::all_reduce`] sums over these ranks. Returns when all ranks have joined.
     ///
-    /// Panics if a graph was captured before: it contains copies in place of all-reduces.
+    /// Panics if a graph was captured before, as that graph contains copies in place of
+    /// all-reduces.
     ///
     /// # Errors
     /// [`DeviceError::Absent`] with a one-line message if NCCL is missing or too old; NCCL's own
@@ -118,8 +119,8 @@ impl CudaDevice {
         Ok(())
     }
 
-    /// Leaves the group, from any thread: all-reduces that wait for lost ranks end, with undefined
-    /// results, and further all-reduces and replays fail.
+    /// Leaves the group of ranks; any thread may call it. All-reduces that wait for lost ranks end
+    /// with undefined results, and later all-reduces and replays fail.
     ///
     /// # Errors
     /// NCCL's own errors, or a call into NCCL that does not return within a second.
@@ -136,7 +137,8 @@ impl CudaDevice {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Tables are consistent between any two statements that change them.
+        // A poisoned lock is usable: the tables are consistent between any two statements that
+        // change them.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -170,7 +172,8 @@ impl State {
     }
 }
 
-/// Releases the object of a handle. Panics if it is not of this device, or was released before.
+/// Releases the object of a handle. Panics if the handle is from a different device, or was
+/// released before.
 fn release<T>(slots: &mut [Option<T>], handle: u32) {
     let released = slots.get_mut(handle as usize).and_then(Option::take);
     assert!(released.is_some(), "handle {handle} is not of this device");
@@ -383,7 +386,7 @@ impl Device for CudaDevice {
     ) -> Result<(), DeviceError> {
         let stream = {
             let mut state = self.lock();
-            state.not_capturing("a copy of a buffer that its owner fills")?;
+            state.not_capturing("an upload from a pinned buffer")?;
             state.check_inside(to, bytes);
             state.counts.uploads += 1;
             state.stream(stream)
@@ -392,7 +395,7 @@ impl Device for CudaDevice {
         if bytes == 0 {
             return Ok(());
         }
-        // The event then marks the end of all copies, on whichever streams they are.
+        // After this wait, the event marks the end of all copies, on all streams.
         stream.wait(&from.copied)?;
         stream.upload(to, &from.memory, 0, bytes)?;
         stream.record(&from.copied)
@@ -406,7 +409,7 @@ impl Device for CudaDevice {
     ) -> Result<(), DeviceError> {
         let stream = {
             let mut state = self.lock();
-            state.not_capturing("a read by the host")?;
+            state.not_capturing("a copy to the host")?;
             state.check_inside(from, bytes.len());
             state.counts.downloads += 1;
             state.counts.host_waits += 1;
@@ -426,7 +429,7 @@ impl Device for CudaDevice {
 
     fn begin_capture(&self, stream: Stream) -> Result<(), DeviceError> {
         let mut state = self.lock();
-        state.not_capturing("a second capture")?;
+        state.not_capturing("a nested capture")?;
         state.stream(stream).begin_capture()?;
         state.capture = Some(stream);
         Ok(())
@@ -442,7 +445,7 @@ impl Device for CudaDevice {
     }
 
     fn free_graph(&self, graph: GraphHandle) {
-        // It may be gone already, with its group.
+        // `abort` may already have released it, when it left the group.
         drop(self.lock().graphs[graph.0 as usize].take());
     }
 
@@ -451,7 +454,7 @@ impl Device for CudaDevice {
             let mut state = self.lock();
             state.not_capturing("a replay")?;
             state.counts.graph_launches += 1;
-            // A group that was left took the graphs with it.
+            // Fails if the group was left, which released all graphs.
             self.group.get().map_or(Ok(()), Communicator::check)?;
             let found = state.graphs.get(graph.0 as usize).and_then(Option::as_ref);
             let found = found.unwrap_or_else(|| panic!("{graph:?} is not of this device"));
@@ -464,12 +467,13 @@ impl Device for CudaDevice {
 
     fn idle(&self) -> Result<(), DeviceError> {
         std::thread::sleep(IDLE);
-        // Every later call reports an earlier error: query a stream, without waiting for it.
+        // Once work has failed, every call to the driver returns the error; a query of a stream
+        // does so without waiting.
         let stream = self.lock().replayed.clone();
         stream.map_or(Ok(()), |stream| stream.check())?;
         let checked = self.group.get().map_or(Ok(()), Communicator::check);
         if checked.is_err() {
-            // All-reduces that wait for other ranks would keep the device from being dropped.
+            // All-reduces that wait for other ranks would prevent the device from being dropped.
             let _ = self.abort();
         }
         checked
@@ -490,7 +494,8 @@ impl Device for CudaDevice {
 
 impl Drop for CudaDevice {
     fn drop(&mut self) {
-        // Memory must not be released while work uses it. A failed device has nothing left to run.
+        // Memory must not be released while work uses it. An error is ignored: a failed device runs
+        // no work.
         let _ = self.context.synchronize();
     }
 }
@@ -511,7 +516,7 @@ mod tests {
             }
             Err(other) => panic!("{other}"),
         }
-        // No machine has that many.
+        // No machine has that many GPUs.
         assert!(matches!(CudaDevice::open(1 << 20, &[], |_| ()), Err(DeviceError::Absent(_))));
     }
 }

@@ -1,4 +1,5 @@
-//! Kernels: machine code for this GPU, or PTX that the driver compiles, found by name.
+//! Finds kernels by name, and loads them as machine code for this GPU or as PTX that the driver
+//! compiles.
 #![allow(unsafe_code)]
 
 use std::collections::{BTreeSet, HashMap};
@@ -23,12 +24,12 @@ pub(super) struct Kernels {
     context: Arc<Context>,
     sets: Vec<&'static Compiled>,
     loaded: Mutex<HashMap<&'static str, Arc<Function>>>,
-    /// Called before the driver compiles, which takes a while.
+    /// Called before the driver compiles kernels, which takes a while.
     notice: fn(&str),
     noticed: Once,
 }
 
-/// A source, and the set that holds it.
+/// A source, and the set of compiled kernels that contains it.
 type Member = (&'static Compiled, &'static Source);
 
 impl Kernels {
@@ -41,7 +42,7 @@ impl Kernels {
         Self { context, sets, loaded: Mutex::default(), notice, noticed: Once::new() }
     }
 
-    /// A kernel by name, for the newest architecture that the GPU runs.
+    /// The kernel of this name, compiled for the newest architecture that the GPU runs.
     pub(super) fn get(&self, name: &str) -> Result<Arc<Function>, DeviceError> {
         if let Some(function) = self.lock().get(name) {
             return Ok(function.clone());
@@ -52,12 +53,12 @@ impl Kernels {
             return Err(fault(name, &reason));
         };
         self.load(member)?;
-        self.lock().get(name).cloned().ok_or_else(|| fault(name, "its module does not hold it"))
+        self.lock().get(name).cloned().ok_or_else(|| fault(name, "its module does not have it"))
     }
 
-    /// Loads those of these kernels that are not loaded yet, or all kernels of the first set, the
-    /// one that training runs. Tries all modules, even if one fails; those without machine code for
-    /// this GPU on several threads.
+    /// Loads the `wanted` kernels that are not loaded yet; if `None`, all kernels of the first set,
+    /// which training uses. Tries all modules, even if one fails. Uses several threads, as the
+    /// driver has to compile modules without machine code for this GPU.
     pub(super) fn load_all(&self, wanted: Option<&BTreeSet<&str>>) -> Vec<ModuleLoad> {
         let members: Vec<Member> = match wanted {
             Some(names) => names.iter().filter_map(|name| self.member(name)).collect(),
@@ -85,7 +86,7 @@ impl Kernels {
         })
     }
 
-    /// The location of a kernel for the newest architecture that the GPU runs.
+    /// The source and set of a kernel, for the newest architecture that the GPU runs.
     fn member(&self, name: &str) -> Option<Member> {
         let capability = self.context.gpu.capability;
         self.sets.iter().find_map(|set| {
@@ -107,7 +108,8 @@ impl Kernels {
         }
     }
 
-    /// Adds the kernels of a module that no newer architecture has. Returns remarks about them.
+    /// Loads a module and adds its kernels, except for kernels that the GPU can run from a module
+    /// of a newer architecture. Returns remarks about the added kernels.
     fn load(&self, (set, source): Member) -> Result<Vec<Remark>, DeviceError> {
         let module = Arc::new(self.module(set, source)?);
         let mut remarks = Vec::new();
@@ -122,8 +124,8 @@ impl Kernels {
         Ok(remarks)
     }
 
-    /// The machine code for this GPU, if it is shipped and the driver accepts it; else the driver
-    /// compiles the PTX.
+    /// Loads the machine code for this GPU, if it is shipped and the driver accepts it; else the
+    /// driver compiles the PTX.
     fn module(&self, set: &Compiled, source: &Source) -> Result<Module, DeviceError> {
         let code = set.machine_code(source, self.context.gpu.capability);
         if let Some(module) = code.and_then(|code| Module::of_code(&self.context, code)) {
@@ -135,7 +137,7 @@ impl Kernels {
         Module::of_ptx(&self.context, &source.path, set.ptx(source))
     }
 
-    /// The difference between a kernel's resources and the manifest's, which plans rely on: local
+    /// The kernel's resources, if they differ from the manifest's, which plans rely on: local
     /// memory in a hot loop is slow.
     fn remark(&self, kernel: &Kernel, takes: [u32; 2]) -> Option<Remark> {
         let planned = planned(kernel, self.context.gpu.capability.major)?;
@@ -155,9 +157,10 @@ impl std::fmt::Debug for Kernels {
 }
 
 /// Why the driver has to compile.
-const NO_CODE: &str = "this program has no machine code for it that the driver takes";
+const NO_CODE: &str = "this program has no machine code for it that the driver accepts";
 
-/// A kernel's resources on a GPU of this major version, if it was assembled for one.
+/// A kernel's resources in the manifest for a GPU of this major compute capability, if it was
+/// assembled for one.
 fn planned(kernel: &Kernel, major: u32) -> Option<Resources> {
     let prefix = format!("sm_{major}");
     kernel.on.iter().find(|(gpu, _)| gpu.starts_with(&prefix)).map(|(_, planned)| *planned)
@@ -167,26 +170,25 @@ fn fault(kernel: &str, reason: &str) -> DeviceError {
     DeviceError::Kernel { kernel: kernel.into(), reason: reason.into() }
 }
 
-/// The code of one source.
+/// The loaded code of one source.
 #[derive(Debug)]
 struct Module {
     raw: sys::CUmodule,
     context: Arc<Context>,
 }
 
-// SAFETY: a module is a handle that any thread that has the context current may use, at the same
-// time as others.
+// SAFETY: a module is a handle; several threads with the context current may use it at once.
 unsafe impl Send for Module {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Module {}
 
 impl Module {
-    /// None if the driver rejects the code: it is for another GPU, or a newer driver.
+    /// `None` if the driver rejects the code, which is for a different GPU or a newer driver.
     fn of_code(context: &Arc<Context>, code: &[u8]) -> Option<Self> {
         context.bind().ok()?;
         let mut raw = ptr::null_mut();
-        // SAFETY: the image is an object file of the assembler's, which contains its own length,
-        // and outlives the call.
+        // SAFETY: the image is an object file from the assembler, which contains its own length; it
+        // outlives the call.
         let made = unsafe { sys::cuModuleLoadData(&mut raw, code.as_ptr().cast()) };
         made.result().ok()?;
         Some(Self { raw, context: context.clone() })
@@ -202,7 +204,7 @@ impl Module {
         let mut raw = ptr::null_mut();
         let mut log = vec![0u8; 4096];
         let mut options = [Jit::CU_JIT_ERROR_LOG_BUFFER, Jit::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
-        // The driver expects a number in this pointer argument.
+        // The driver expects the length of the log, a number, as a pointer.
         let mut values: [*mut c_void; 2] =
             [log.as_mut_ptr().cast(), ptr::without_provenance_mut(log.len() - 1)];
         // SAFETY: the image is a zero-terminated string; there are two options and two values, the
@@ -222,7 +224,7 @@ impl Module {
         let failed = |e: DriverError| fault(&kernel.name, &reason(e));
         let name = CString::new(kernel.name.as_str());
         let name = name.map_err(|e| fault(&kernel.name, &e.to_string()))?;
-        // SAFETY: the module is alive, and held by what is made here.
+        // SAFETY: the module is alive, and the returned function keeps it alive.
         let raw = unsafe { result::module::get_function(self.raw, name) }.map_err(failed)?;
         let attribute = Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES;
         // The driver may defer compilation until the function is first queried: query it now, so
@@ -230,8 +232,8 @@ impl Module {
         // SAFETY: the function was found just now.
         let shared = unsafe { result::function::get_function_attribute(raw, attribute) };
         let static_shared_bytes = shared.map_err(failed)?.max(0) as u32;
-        // Allow all the dynamic shared memory of the GPU, now: attributes cannot be changed during
-        // a capture, and the launch states the actual size.
+        // Allows the GPU's maximum of dynamic shared memory now, as attributes cannot be changed
+        // during a capture; each launch states the size that it uses.
         let attribute = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         let most = self.context.gpu.shared_bytes as u32;
         let bytes = most.saturating_sub(static_shared_bytes) as i32;
@@ -267,14 +269,14 @@ pub(super) struct Function {
     raw: sys::CUfunction,
     /// Its manifest entry.
     pub(super) kernel: &'static Kernel,
-    /// Registers, and bytes of local memory, of a thread.
+    /// Registers, and bytes of local memory, per thread.
     resources: [u32; 2],
     /// Keeps the code alive.
     _module: Arc<Module>,
 }
 
-// SAFETY: a function is a handle that any thread that has the context current may use, at the same
-// time as others; its module is held.
+// SAFETY: a function is a handle; several threads with the context current may use it at once. It
+// keeps its module alive.
 unsafe impl Send for Function {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Function {}

@@ -16,7 +16,7 @@ type Handle = *mut c_void;
 fn library() -> Option<&'static Library> {
     static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
     let open = || {
-        // SAFETY: loads NVIDIA's library, whose initialisers have no preconditions.
+        // SAFETY: loads NVIDIA's library, if installed; its initialisers have no preconditions.
         let library = unsafe { Library::new(NAME) }.ok()?;
         // SAFETY: the function has this signature in every version.
         let init = unsafe { library.get::<unsafe extern "C" fn() -> c_int>(b"nvmlInit_v2") };
@@ -51,8 +51,8 @@ fn device(library: &Library, uuid: [u8; 16]) -> Option<Handle> {
     (unsafe { find(name.as_ptr(), &mut found) } == 0).then_some(found)
 }
 
-/// Load, memory, power and clocks of the GPU with this UUID, by name; unsupported values are left
-/// out, and all of them without the library.
+/// Utilization, memory, power and clocks of the GPU with this UUID, by name. Values that it does
+/// not support are left out; without the library, the list is empty.
 pub(super) fn usage(uuid: [u8; 16]) -> Vec<(&'static str, f64)> {
     let Some(library) = library() else { return vec![] };
     let Some(device) = device(library, uuid) else { return vec![] };

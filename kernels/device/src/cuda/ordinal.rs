@@ -1,11 +1,12 @@
-//! Which GPU each rank of a machine takes.
+//! The GPU of each rank on a machine.
 
 use super::Installed;
 use crate::DeviceError;
 
-/// The GPU of rank `local_rank` of `local_ranks` on its machine: the one with that number, or the
-/// only one, if `CUDA_VISIBLE_DEVICES` shows each rank its own. With fewer GPUs, ranks are assigned
-/// round-robin if `NCCL_MULTI_RANK_GPU_ENABLE` is 1, with which NCCL 2.30 lets them share one.
+/// The GPU number of rank `local_rank` of `local_ranks` on its machine: `local_rank`, or 0 if
+/// `CUDA_VISIBLE_DEVICES` makes a single GPU visible to each rank. If there are fewer GPUs than
+/// ranks, and `NCCL_MULTI_RANK_GPU_ENABLE` is 1, which lets ranks share a GPU in NCCL 2.30, ranks
+/// are assigned round-robin.
 ///
 /// # Errors
 /// A one-line message: [`DeviceError::Absent`] if there is no driver or no GPU,
@@ -17,7 +18,7 @@ pub fn ordinal_of(local_rank: usize, local_ranks: usize) -> Result<usize, Device
     choose(local_rank, local_ranks, gpus, chosen, shared)
 }
 
-/// The variable that NCCL reads for several ranks on one GPU.
+/// The NCCL variable that allows several ranks on one GPU.
 const SHARED: &str = "NCCL_MULTI_RANK_GPU_ENABLE";
 
 fn choose(
@@ -41,7 +42,7 @@ fn choose(
             );
             Err(match gpus {
                 0 => DeviceError::Absent(reason),
-                // Not `Absent`: that would silently run all ranks on the CPU.
+                // Not `Absent`, which would silently run all ranks on the CPU.
                 _ => DeviceError::Driver { call: "choosing a GPU".into(), reason },
             })
         }

@@ -1,4 +1,4 @@
-//! Pinned memory that its owner fills in place, unless a copy to the device reads it.
+//! Pinned memory that its owner fills in place, except while a copy to the device reads it.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl PinnedBytes for StagingMemory {
 
 impl Drop for StagingMemory {
     fn drop(&mut self) {
-        // A failed device runs no more copies.
+        // An error is ignored: a failed device runs no more copies.
         let _ = self.copied.wait();
     }
 }

@@ -15,7 +15,8 @@ use super::memory::PinnedMemory;
 use super::module::Function;
 use crate::{DeviceCopy, DeviceError, DevicePtr, Launch, Priority};
 
-/// The driver's number of a priority. Greater ones have lower numbers: current GPUs have 0 to -5.
+/// The driver's number for a priority. Higher priorities have lower numbers: current GPUs support 0
+/// to -5.
 fn number_of(priority: Priority, least: c_int, greatest: c_int) -> c_int {
     match priority {
         Priority::Low => least,
@@ -31,15 +32,14 @@ pub(super) struct Stream {
     context: Arc<Context>,
 }
 
-// SAFETY: a stream is a handle; the driver lets any thread that has the context current use it, at
-// the same time as others. (Only a capture is bound to the thread that began it; the driver rejects
-// calls from others.)
+// SAFETY: a stream is a handle; several threads with the context current may use it at once. (Only
+// a capture is bound to the thread that began it; the driver rejects calls from other threads.)
 unsafe impl Send for Stream {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Stream {}
 
 impl Stream {
-    /// A stream that runs concurrently with all others, including the null stream.
+    /// A stream that runs concurrently with all other streams, including the null stream.
     pub(super) fn new(context: &Arc<Context>, priority: Priority) -> Result<Self, DeviceError> {
         context.bind()?;
         let (mut least, mut greatest, mut raw) = (0, 0, ptr::null_mut());
@@ -51,7 +51,7 @@ impl Stream {
                 sys::cuStreamCreateWithPriority(&mut raw, flags, number).result()
             })
         };
-        made.or_fault(|| "making a stream".into())?;
+        made.or_fault(|| "creating a stream".into())?;
         Ok(Self { raw, context: context.clone() })
     }
 
@@ -60,7 +60,7 @@ impl Stream {
         self.raw
     }
 
-    /// Records `event` after the current contents of the stream.
+    /// Records `event` after all work that was submitted to the stream so far.
     pub(super) fn record(&self, event: &Event) -> Result<(), DeviceError> {
         self.context.bind()?;
         // SAFETY: both handles are alive, and of one context.
@@ -124,8 +124,8 @@ impl Stream {
         self.context.bind()?;
         let from = from.host(offset, bytes).cast();
         // SAFETY: the source is pinned memory, in range (`host` asserts it) and alive as long as
-        // the device, which waits for its work before it drops any. The target was found inside an
-        // allocation by the caller; the driver checks it too.
+        // the device, which waits for its work before it drops pinned memory. The caller has
+        // checked that the target is inside an allocation; the driver checks it too.
         unsafe { sys::cuMemcpyHtoDAsync_v2(to, from, bytes, self.raw) }
             .result()
             .or_fault(|| format!("copying {bytes} bytes to the GPU"))
@@ -135,8 +135,8 @@ impl Stream {
     pub(super) fn copy(&self, copy: &DeviceCopy) -> Result<(), DeviceError> {
         self.context.bind()?;
         let DeviceCopy { to, from, bytes } = *copy;
-        // SAFETY: both ranges were found inside allocations by the caller; the driver checks them
-        // too.
+        // SAFETY: the caller has checked that both ranges are inside allocations; the driver checks
+        // it too.
         unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, self.raw) }
             .result()
             .or_fault(|| format!("copying {bytes} bytes on the GPU"))
@@ -172,7 +172,8 @@ impl Stream {
     /// Starts capturing this stream, on this thread.
     pub(super) fn begin_capture(&self) -> Result<(), DeviceError> {
         self.context.bind()?;
-        // Thread-local: another thread, which fills pinned memory meanwhile, is not affected.
+        // Thread-local, so that calls from the thread that fills pinned memory meanwhile do not
+        // affect the capture.
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream is alive.
         unsafe { result::stream::begin_capture(self.raw, mode) }
@@ -184,26 +185,26 @@ impl Stream {
         self.context.bind()?;
         // SAFETY: the stream is alive.
         let status = unsafe { result::stream::is_capturing(self.raw) }
-            .or_fault(|| "asking for a capture".into())?;
+            .or_fault(|| "querying the capture state".into())?;
         Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
     }
 
-    /// Ends the capture: the graph, instantiated and uploaded to the GPU.
+    /// Ends the capture, and returns the graph, instantiated and uploaded to the GPU.
     pub(super) fn end_capture(&self) -> Result<Graph, DeviceError> {
         self.context.bind()?;
         let call = || "ending a capture".to_string();
         // SAFETY: the stream is alive.
         let captured = unsafe { result::stream::end_capture(self.raw) }.or_fault(call)?;
         if captured.is_null() {
-            let reason = "something that cannot be captured made it invalid".into();
+            let reason = "an operation that cannot be captured invalidated it".into();
             return Err(DeviceError::Driver { call: call(), reason });
         }
         let mut exec = ptr::null_mut();
-        // Kernels keep the priorities of the streams that they were captured on; by default all
-        // would take the priority of the replaying stream.
+        // Kernels keep the priorities of the streams that they were captured on; by default, all
+        // would have the priority of the replaying stream.
         let flags = sys::CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0;
-        // SAFETY: the graph is alive until it is destroyed, once, after it was instantiated; what
-        // was instantiated does not need it.
+        // SAFETY: the graph is alive until it is destroyed, once, after it was instantiated; the
+        // instantiated graph does not need it.
         let made = unsafe {
             let made = sys::cuGraphInstantiateWithFlags(&mut exec, captured, flags.into()).result();
             made.and(result::graph::destroy(captured))
@@ -241,8 +242,7 @@ pub(super) struct Event {
     context: Arc<Context>,
 }
 
-// SAFETY: an event is a handle that any thread that has the context current may use, at the same
-// time as others.
+// SAFETY: an event is a handle; several threads with the context current may use it at once.
 unsafe impl Send for Event {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Event {}
@@ -253,12 +253,12 @@ impl Event {
         context.bind()?;
         let flags =
             if timing { EventFlags::CU_EVENT_DEFAULT } else { EventFlags::CU_EVENT_DISABLE_TIMING };
-        let raw = result::event::create(flags).or_fault(|| "making an event".into())?;
+        let raw = result::event::create(flags).or_fault(|| "creating an event".into())?;
         Ok(Self { raw, context: context.clone() })
     }
 
-    /// True unless work before the event is still running. An event that was never recorded has
-    /// none before it, and on a failed device nothing is running.
+    /// True unless work before the event is still running. Also true for an event that was never
+    /// recorded, and on a failed device.
     pub(super) fn is_done(&self) -> bool {
         // SAFETY: the event is alive.
         let query = || unsafe { sys::cuEventQuery(self.raw) };

@@ -1,13 +1,14 @@
 //! The cost model of a plan: waves of blocks, and partial sums.
 //!
-//! It compares plans of one GEMM, so only the ratios of its numbers matter. They come from counts
-//! of machine instructions, from published bandwidths, and on Hopper from measurements on an H200.
+//! It compares plans of one GEMM, so only the ratios of its numbers matter. The numbers are from
+//! counts of machine instructions, from published bandwidths, and on Hopper from measurements on an
+//! H200.
 
 use device::Gpu;
 
 use super::variants::{Problem, Variant};
 
-/// Cycles until the kernel that sums the splits runs.
+/// Cycles until the kernel that sums the splits starts.
 const REDUCE_CYCLES: f64 = 4000.0;
 /// Bytes per cycle that a multiprocessor moves to and from L2 and memory.
 const L2_BYTES_PER_CYCLE: f64 = 32.0;

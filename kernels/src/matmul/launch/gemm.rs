@@ -7,7 +7,7 @@ use super::variants::{Problem, Variant};
 
 /// Minimum k-blocks per split that are worth its partial sums.
 const MIN_SPLIT_K_BLOCKS: usize = 8;
-/// Maximum splits of a reduction: one tile still fills the largest GPU.
+/// Maximum splits of a reduction, with which a single tile fills the largest GPU.
 const MAX_SPLITS: usize = 288;
 /// A GEMM, and the table of kernels that compute it.
 #[derive(Debug, Clone, Copy)]
@@ -29,14 +29,14 @@ impl GemmLaunch {
         gpu: &Gpu,
         (problem, len): (Problem, usize),
     ) -> Self {
-        // Kernels of other precisions do not split.
+        // Only fp16 kernels split the reduction.
         let most = if gpu.precision == Precision::Fp16 { MAX_SPLITS } else { 1 };
         let most_splits = (problem.k_blocks / MIN_SPLIT_K_BLOCKS).clamp(1, most);
         Self { table, problem, len, most_splits }
     }
 
-    /// The kernel and the splits of least cost by the model, among equal ones the first kernel and
-    /// the fewest splits. Considers only [`Gpu::kernel`] if that supports this GEMM.
+    /// The kernel and number of splits of least cost; at equal cost, the first kernel and the
+    /// fewest splits. Considers only [`Gpu::kernel`] if that kernel supports this GEMM.
     ///
     /// Panics if no kernel runs: each table has one without conditions.
     pub(super) fn chosen(&self, gpu: &Gpu) -> (Variant, usize) {
@@ -78,7 +78,7 @@ mod tests {
         let taken = |gpu: &Gpu| forward(gpu).chosen(gpu).0.kernel;
         let with = |gpu: Gpu, kernel| Gpu { kernel: Some(kernel), ..gpu };
         assert_eq!(taken(&with(Gpu::h100(), "conv2d_f16_wide")), "conv2d_f16_wide");
-        // An A100 has no wgmma kernels, nor has a GPU on which their self-test failed.
+        // wgmma kernels are not used on an A100, nor on a GPU on which their self-test failed.
         for gpu in [Gpu::a100(), Gpu { wgmma: false, ..Gpu::h100() }] {
             assert_eq!(taken(&with(gpu.clone(), "conv2d_f16_wide")), taken(&gpu));
         }

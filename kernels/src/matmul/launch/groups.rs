@@ -1,6 +1,6 @@
-//! Merged groups of channels: tiles of 64 channels and filters, whose filters get zeros for the
-//! channels of other groups. Cost: the filters are copied once, and GEMMs with groups of 4 channels
-//! multiply 15 zeros for each value; a group of 64 has none.
+//! Grouped convolutions: groups are merged into tiles of 64 channels and filters, and filters get
+//! zeros for the channels of other groups. Cost: the filters are copied once, and with groups of 4
+//! channels a GEMM multiplies 15 zeros for each value; with groups of 64 channels, none.
 
 use device::{Access, Arg, Buffer, Gpu, Launch, LaunchArgs, StructArg};
 
@@ -22,7 +22,7 @@ impl ConvShape {
         self.groups > 1 || self.dilation > 1
     }
 
-    /// True if its filters are copied with zeros in between.
+    /// True if groups are merged, so that filters are copied with zeros in between.
     fn is_widened(&self) -> bool {
         self.groups != self.on_gpu().groups
     }
@@ -45,8 +45,8 @@ pub(super) fn copy_bytes(gpu: &Gpu, s: &ConvShape, role: Role) -> usize {
     (elements * role.gpu_dtype(gpu.precision).size_bytes()).next_multiple_of(256)
 }
 
-/// Bytes of a GEMM's filters at the start of its workspace, multiplied by a scale or with merged
-/// groups; 0 if it reads `w`.
+/// Bytes of the copy of a GEMM's filters at the start of its workspace, multiplied by a scale or
+/// with merged groups; 0 if the GEMM reads `w` itself.
 pub(super) fn filter_bytes(gpu: &Gpu, s: &ConvShape, scaled: bool) -> usize {
     match copy_bytes(gpu, s, Role::Weight) {
         0 if scaled => {
@@ -96,7 +96,7 @@ pub(super) fn gradient(
     s: &ConvShape,
     dw: Buffer<'_>,
 ) -> (Arg, Option<Launch>) {
-    assert_eq!(dw.dtype(), DType::F32, "{:?} in a matrix product", dw.desc);
+    assert_eq!(dw.dtype(), DType::F32, "{:?} in a GEMM", dw.desc);
     let bytes = copy_bytes(args.gpu, s, Role::WeightGradient);
     if bytes == 0 {
         return (dw.write(), None);

@@ -1,7 +1,7 @@
 //! CUDA launches of the GEMMs: convolutions, transposed convolutions, linear layers.
 //!
-//! All of them are one of three passes over a [`ConvShape`], the same as on the CPU: a linear layer
-//! is a 1x1 convolution of images of one pixel, a transposed convolution the input gradient of a
+//! Each of them is one of three passes over a [`ConvShape`], as on the CPU: a linear layer is a 1x1
+//! convolution of images of one pixel, a transposed convolution the input gradient of a
 //! convolution. [`variants`] lists the kernels for each pass; [`plan`] chooses one, and the number
 //! of splits of its reduction, by the least [`cost`]. The kernels are in `ops/gemm_ops/conv2d/*.cu`
 //! and `cuda/gemm/*.cuh`.
@@ -27,8 +27,8 @@ use variants::{
 /// Values in one 16-byte copy.
 const CHUNK: usize = 8;
 
-/// The kernels' `struct Conv`, or `struct GroupedConv` for shapes that use it. Also rejects sizes
-/// that do not fit its `int`s.
+/// The kernels' `struct Conv`, or `struct GroupedConv` for shapes that use it. Panics if a size
+/// does not fit an `int`.
 pub(crate) fn conv_arg(s: &ConvShape) -> Arg {
     let int = |value: usize| match i32::try_from(value) {
         Ok(value) => value,
@@ -67,7 +67,7 @@ pub(crate) fn read(buffer: Option<Buffer<'_>>) -> Arg {
 pub(crate) fn check_reals(buffers: &[Buffer<'_>]) {
     for buffer in buffers {
         let desc = buffer.desc;
-        assert!(desc.role.follows_precision(), "{desc:?} in a matrix product");
+        assert!(desc.role.follows_precision(), "{desc:?} in a GEMM");
     }
 }
 
@@ -80,19 +80,19 @@ pub(crate) struct Extras<'a> {
     pub bias: Option<Buffer<'a>>,
     /// Added to each output element, same type as the output.
     pub residual: Option<Buffer<'a>>,
-    /// Height and width of the residual, if it is read at the nearest position.
+    /// Height and width of a smaller residual, which is read at the nearest position.
     pub nearest: Option<[usize; 2]>,
-    /// An activation, or its signs: the result is 0 where it is not positive. Not together with a
-    /// scale or a smaller residual.
+    /// An activation, or its signs: the result is 0 where the activation is not positive. Cannot be
+    /// combined with a scale or a smaller residual.
     pub mask: Option<Buffer<'a>>,
     /// Negative results become 0.
     pub relu: bool,
-    /// Sign bits of a forward pass's result, written; not together with a mask or a smaller
-    /// residual.
+    /// Output of a forward pass: the sign bits of its result. Cannot be combined with a mask or a
+    /// smaller residual.
     pub signs: Option<Buffer<'a>>,
     /// Images in use, `[1] i32`.
     pub count: Option<Buffer<'a>>,
-    /// The sum of `g`, f32, written by the weight gradient.
+    /// Output of the weight gradient: the sum of `g` per channel, f32.
     pub bias_grad: Option<Buffer<'a>>,
 }
 
@@ -106,7 +106,8 @@ fn forward_kernels(mask: bool, nearest: bool) -> (&'static [Variant], &'static s
     }
 }
 
-/// Scratch of [`forward`], with a mask or a residual at the nearest position.
+/// Scratch bytes of [`forward`]; `of` states if it has a mask, and if it has a residual at the
+/// nearest position.
 pub(crate) fn forward_workspace_bytes(gpu: &Gpu, s: &ConvShape, of: [bool; 2]) -> usize {
     let (table, _) = forward_kernels(of[0], of[1]);
     let partials = Plan::forward(table, gpu, &s.on_gpu()).partial_bytes();
@@ -146,7 +147,7 @@ pub(crate) fn forward(
     widen.into_iter().chain([product]).chain(reduce).collect()
 }
 
-/// The kernel of a pass with its own launch: this many rows, without splits, accumulating the GEMMs
+/// The kernel of `table` for a GEMM of this many rows, without splits, that accumulates the GEMMs
 /// of these shapes.
 fn unsplit(gpu: &Gpu, table: &'static [Variant], rows: usize, added: &[&ConvShape]) -> Variant {
     let k_blocks = |s: &&ConvShape| (s.kernel_h * s.kernel_w * s.channels).div_ceil(DEPTH);
@@ -156,19 +157,19 @@ fn unsplit(gpu: &Gpu, table: &'static [Variant], rows: usize, added: &[&ConvShap
     product.chosen(gpu).0
 }
 
-/// The GEMM of convolutions that are accumulated, unsplit and without arguments.
+/// The launch of a GEMM that accumulates these convolutions, without splits and without arguments.
 fn sum_of(gpu: &Gpu, table: &'static [Variant], added: &[&ConvShape]) -> Launch {
     let extents = [added[0].out_positions(), added[0].filters];
     let variant = unsplit(gpu, table, extents[0], added);
     variant.launch([variant.tiles(extents), 1, 1])
 }
 
-/// The GEMM of a stem, without arguments.
+/// The launch of a stem's GEMM, without arguments.
 pub(crate) fn stem(gpu: &Gpu, s: &ConvShape) -> Launch {
     sum_of(gpu, STEM, &[s])
 }
 
-/// The GEMM of a convolution and an added projection, without arguments.
+/// The launch of the GEMM of a convolution and an added projection, without arguments.
 pub(crate) fn projected(gpu: &Gpu, s: &ConvShape, projection: &ConvShape) -> Launch {
     sum_of(gpu, PROJECTED, &[s, projection])
 }
@@ -176,8 +177,8 @@ pub(crate) fn projected(gpu: &Gpu, s: &ConvShape, projection: &ConvShape) -> Lau
 /// Outputs per row that a block of an RPN head keeps in shared memory; as in `rpn_head.cu`.
 const RPN_OUTPUTS: usize = 16;
 
-/// The GEMM of an RPN head on maps of these shapes, without arguments, and the first block of each
-/// map. A block computes all columns of its rows.
+/// The launch of an RPN head's GEMM on maps of these shapes, without arguments, and the index of
+/// each map's first block. A block computes all columns of its rows.
 pub(crate) fn rpn_head(gpu: &Gpu, shapes: &[ConvShape]) -> (Launch, Vec<usize>) {
     let is_wide = shapes[0].filters > RPN_HEAD_SMALL[0].tile[1];
     let table = if is_wide { RPN_HEAD } else { RPN_HEAD_SMALL };
@@ -196,11 +197,11 @@ pub(crate) fn rpn_head(gpu: &Gpu, shapes: &[ConvShape]) -> (Launch, Vec<usize>) 
     (launch.shared(shared), first)
 }
 
-/// The tensors of an epilogue; with a mask, of a gradient's epilogue.
+/// Adds the tensors of an epilogue; with a mask, of a gradient's epilogue.
 fn before_count(launch: Launch, extras: &Extras<'_>) -> Launch {
     match extras.mask {
         Some(mask) => {
-            assert!(extras.scale.is_none() && extras.nearest.is_none(), "a mask beside {extras:?}");
+            assert!(extras.scale.is_none() && extras.nearest.is_none(), "a mask with {extras:?}");
             let launch = launch.arg(read(extras.bias)).arg(read(extras.residual));
             masked(launch, Some(mask))
         }
@@ -208,22 +209,22 @@ fn before_count(launch: Launch, extras: &Extras<'_>) -> Launch {
     }
 }
 
-/// A mask as an activation, or as sign bits: one of two arguments.
+/// Adds the mask as two arguments, an activation and sign bits; one of them is null.
 fn masked(launch: Launch, mask: Option<Buffer<'_>>) -> Launch {
     let of = |signs| mask.filter(|mask| (mask.dtype() == DType::I32) == signs);
     launch.arg(read(of(false))).arg(read(of(true)))
 }
 
-/// The last arguments of a forward pass: sign bits, the kernels' `struct Nearest`, or none.
+/// Adds the last arguments of a forward pass: sign bits, the kernels' `struct Nearest`, or none.
 fn of_table(launch: Launch, s: &ConvShape, extras: &Extras<'_>) -> Launch {
     let Some([height, width]) = extras.nearest else {
         return match (extras.mask, extras.signs) {
             (None, signs) => launch.arg(signs.map_or(Arg::Null, |signs| signs.write())),
             (Some(_), None) => launch,
-            (Some(_), Some(_)) => panic!("signs beside a mask: {extras:?}"),
+            (Some(_), Some(_)) => panic!("signs with a mask: {extras:?}"),
         };
     };
-    assert!(extras.signs.is_none(), "signs beside {extras:?}");
+    assert!(extras.signs.is_none(), "signs with {extras:?}");
     let struct_arg = StructArg::new()
         .field([height as u32, width as u32])
         .field(divisor(s.out_height))
@@ -231,8 +232,8 @@ fn of_table(launch: Launch, s: &ConvShape, extras: &Extras<'_>) -> Launch {
     launch.arg(struct_arg.arg())
 }
 
-/// Sums the splits of a pass with an output of `[images, positions, columns]`; the epilogue's
-/// arguments follow.
+/// The launch that sums the splits of a pass with an output of `[images, positions, columns]`; the
+/// epilogue's arguments are added later.
 fn reduce_half(
     kernel: &'static str,
     plan: &Plan,
@@ -247,16 +248,16 @@ fn reduce_half(
         .int(columns)
 }
 
-/// Scratch of [`grad_input`], `scaled` with a scale.
+/// Scratch bytes of [`grad_input`], with a scale if `scaled`.
 pub(crate) fn grad_input_workspace_bytes(gpu: &Gpu, s: &ConvShape, scaled: bool) -> usize {
     let filters = groups::filter_bytes(gpu, s, scaled);
     let s = &s.on_gpu();
     filters + padded::workspace_bytes(gpu, s) + Plan::grad_input(gpu, s).partial_bytes()
 }
 
-/// `dx = relu(conv_transposed(g * scale, w) + bias + residual)` where `mask` is positive, from `g`,
-/// `w` to `dx`. The scale has the K channels of `g`, and is multiplied into the weights; in fp16
-/// this rounds each scaled weight by up to 2^-11.
+/// `dx = relu(conv_transposed(g * scale, w) + bias + residual)` where `mask` is positive, else 0;
+/// from `g`, `w` to `dx`. The scale has the K channels of `g`, and is multiplied into the weights;
+/// in fp16 this rounds each scaled weight by up to 2^-11.
 pub(crate) fn grad_input(
     args: &LaunchArgs<'_>,
     s: &ConvShape,
@@ -293,7 +294,7 @@ pub(crate) fn grad_input(
     filters.into_iter().chain(pad).chain([product]).chain(reduce).collect()
 }
 
-/// Scratch of [`grad_weight`], `bias_grad` with the sum of `g`.
+/// Scratch bytes of [`grad_weight`], with the sum of `g` if `bias_grad`.
 pub(crate) fn grad_weight_workspace_bytes(gpu: &Gpu, s: &ConvShape, bias_grad: bool) -> usize {
     let copy = groups::copy_bytes(gpu, s, Role::WeightGradient);
     let s = &s.on_gpu();
@@ -302,8 +303,8 @@ pub(crate) fn grad_weight_workspace_bytes(gpu: &Gpu, s: &ConvShape, bias_grad: b
     copy + padded::workspace_bytes(gpu, s) + plan.partial_bytes() + sums
 }
 
-/// `dw[k] = scale[k] * sum over positions of g[k] * window(x)` from `x`, `g` to `dw`, in f32, and
-/// the sum of `g`.
+/// `dw[k] = scale[k] * sum over positions of g[k] * window(x)` from `x`, `g` to `dw`, in f32; also
+/// the sum of `g`, if requested.
 pub(crate) fn grad_weight(
     args: &LaunchArgs<'_>,
     s: &ConvShape,
@@ -361,7 +362,8 @@ pub(crate) fn grad_weight(
 mod tests {
     use super::*;
 
-    /// Division by the precomputed divisor words matches the kernel, at the ends of every quotient.
+    /// Division as in the kernels, by precomputed words, is exact for the lowest and highest
+    /// dividends of several quotients.
     #[test]
     fn fast_division_matches_division() {
         for by in (1..300).chain([403, 1050, 67_200, 65_535, 65_536, 65_537, (1 << 30) + 1]) {

@@ -1,6 +1,6 @@
-//! Gradients whose rows are not whole chunks: a copy with padded rows, which kernels read in
-//! chunks. Cost: the gradient is read and written once more, which is little compared with a GEMM
-//! that gathers element by element, as it has few columns.
+//! Gradients whose rows are not whole chunks are copied with padded rows, which kernels read in
+//! chunks. Cost: the gradient is read and written once more; as it has few columns, this is little
+//! compared with a GEMM that gathers element by element.
 
 use device::{Access, Arg, Buffer, Gpu, Launch, LaunchArgs, Precision};
 
@@ -10,7 +10,7 @@ use crate::matmul::ConvShape;
 
 /// True if kernels run on a padded copy of the gradient `[N,P,Q,K]`.
 pub(super) fn is_padded(gpu: &Gpu, s: &ConvShape) -> bool {
-    // The kernels of other precisions always gather.
+    // Kernels of precisions other than fp16 always gather element by element.
     let in_chunks = gpu.precision == Precision::Fp16;
     let has_bits = s.kernel_h.max(s.kernel_w) <= MAX_TAPS;
     let plain = in_chunks && !s.is_grouped();

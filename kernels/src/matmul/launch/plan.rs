@@ -84,7 +84,7 @@ impl Plan {
     }
 }
 
-/// The forward pass, and the elements of its output.
+/// The problem of the forward pass, and the number of elements of its output.
 fn forward_problem(gpu: &Gpu, s: &ConvShape) -> (Problem, usize) {
     let (rows, aligned) = (s.out_positions(), is_aligned(gpu, s));
     let k_blocks = k_blocks(s.kernel_h * s.kernel_w, s.group_channels(), aligned);
@@ -116,8 +116,8 @@ fn grad_weight_problem(gpu: &Gpu, s: &ConvShape) -> (Problem, usize) {
 }
 
 /// True if all tensors of a pass can be read in 16-byte chunks; a gradient's rows are padded to
-/// whole chunks, except in grouped convolutions. Other precisions have only kernels that gather
-/// element by element.
+/// whole chunks, except in grouped convolutions. Precisions other than fp16 have only kernels that
+/// gather element by element.
 fn is_aligned(gpu: &Gpu, s: &ConvShape) -> bool {
     let whole = !s.is_grouped() || s.filters.is_multiple_of(CHUNK);
     let in_chunks = gpu.precision == Precision::Fp16 && whole;
@@ -158,7 +158,8 @@ mod tests {
         assert_eq!(forward(&wide(14)).variant, FORWARD[0]);
         assert_eq!(forward(&wide(15)).variant, FORWARD[2]);
         assert_eq!(Plan::grad_input(&a100, &wide(15)).variant, GRAD_INPUT[2]);
-        // Twelve small tiles: 22 splits would fill the GPU, and 8 k-blocks each allow 9.
+        // Twelve small tiles: 22 splits would fill the GPU, but with at least 8 k-blocks per split
+        // there are at most 9.
         let split = forward(&conv(1, 13, 256));
         assert_eq!((split.variant, split.tiles, split.splits), (FORWARD[1], 12, 9));
         let odd = ConvShape { filters: 81, ..SHAPE };

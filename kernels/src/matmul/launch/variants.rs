@@ -1,4 +1,5 @@
-//! Tables of the kernels for each pass: among those whose conditions are met, the cheapest runs.
+//! Tables of the kernels for each pass: of the kernels whose conditions are met, the cheapest one
+//! is used.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +11,7 @@ use crate::occupancy::Slots;
 
 /// Values of the reduction in a k-block.
 pub(crate) const DEPTH: usize = 32;
-/// Maximum rows and columns of a kernel whose taps the aligned kernels hold as bits.
+/// Maximum rows and columns of a filter for the aligned kernels, which store its taps as bits.
 pub(super) const MAX_TAPS: usize = 14;
 /// Threads per block.
 const THREADS: u32 = 128;
@@ -49,7 +50,8 @@ pub(super) struct Problem {
     pub aligned: bool,
 }
 
-/// 128x128 outputs per block: 64 HMMAs of 8 cycles for each warp of a scheduler, at 88 %.
+/// 128x128 outputs per block: per k-block, 64 HMMAs of 8 cycles for each scheduler's warp, at 88 %
+/// of the peak rate.
 const LARGE: Variant = Variant {
     kernel: "",
     tile: [128, 128],
@@ -60,23 +62,24 @@ const LARGE: Variant = Variant {
     k_block_cycles: 580.0,
     block_cycles: 2500.0,
 };
-/// 64x64 outputs per block: 16 HMMAs, at 70 %, as two thirds of the cycles issue other instructions
-/// and each loaded value is used half as often.
+/// 64x64 outputs per block: per k-block, 16 HMMAs, at 70 % of the peak rate, as two thirds of the
+/// cycles issue other instructions and each loaded value is used half as often.
 const SMALL: Variant =
     Variant { tile: [64, 64], k_block_cycles: 183.0, block_cycles: 1100.0, ..LARGE };
-/// 64x64 outputs per block, gathered element by element: bound by issuing about 750 instructions.
+/// 64x64 outputs per block, gathered element by element: bound by issuing about 750 instructions
+/// per k-block.
 const UNALIGNED: Variant = Variant { channel_multiple: 1, k_block_cycles: 800.0, ..SMALL };
 
 /// On Hopper, 128x128 outputs per block by wgmma, two blocks per multiprocessor. These tiles are
-/// bound by loading the operands from L2: the cycles are from an H200, where a 3x3 with 256
-/// channels on 12 maps of 200x336 reached 538 TFLOP/s.
+/// bound by loading the operands from L2. The cycles were measured on an H200, where a 3x3
+/// convolution with 256 channels on 12 maps of 200x336 reached 538 TFLOP/s.
 const DEEP: Variant =
     Variant { stages: 6, architecture: Architecture::COMPUTE_90A, k_block_cycles: 460.0, ..LARGE };
-/// The same with four stages, three blocks per multiprocessor.
+/// `DEEP` with four stages, so that three blocks fit a multiprocessor.
 const WIDE: Variant = Variant { stages: 4, ..DEEP };
-/// Twice the rows, by two warpgroups: three quarters of the bytes from L2, and 566 TFLOP/s there. A
-/// multiprocessor holds one block, so its start and end are not overlapped: wide tiles are faster
-/// up to some 20 k-blocks.
+/// Twice the rows of `DEEP`, by two warpgroups: three quarters of the bytes from L2, and 566
+/// TFLOP/s for the convolution above. Only one block fits a multiprocessor, so its start and end
+/// are not overlapped: `WIDE` tiles are faster up to some 20 k-blocks.
 const TALL: Variant = Variant {
     tile: [256, 128],
     threads: 2 * THREADS,
@@ -84,7 +87,7 @@ const TALL: Variant = Variant {
     block_cycles: 7500.0,
     ..DEEP
 };
-/// 64 columns or rows, four blocks per multiprocessor.
+/// Tiles of 64 columns (`LOW`: of 64 rows), so that four blocks fit a multiprocessor.
 const NARROW: Variant =
     Variant { tile: [128, 64], k_block_cycles: 360.0, block_cycles: 1500.0, ..WIDE };
 const LOW: Variant = Variant { tile: [64, 128], ..NARROW };
@@ -116,7 +119,7 @@ pub(super) const RPN_HEAD: &[Variant] = &[
     Variant { kernel: "rpn_head_f16_tall", ..TALL },
     Variant { kernel: "rpn_head_f16_large", ..LARGE },
 ];
-/// The same for heads of up to 64 channels.
+/// The RPN head with up to 64 channels.
 pub(super) const RPN_HEAD_SMALL: &[Variant] = &[Variant { kernel: "rpn_head_f16_small", ..SMALL }];
 /// `y = conv(x, w)`, masked.
 pub(super) const MASKED: &[Variant] = &[
@@ -166,7 +169,7 @@ pub(super) const GRAD_WEIGHT_BIAS: &[Variant] = &[
     Variant { kernel: "conv2d_grad_weight_bias_f16_low", ..LOW },
 ];
 
-/// The same with padded gradient rows: small GEMMs.
+/// The gradients with padded gradient rows, which only have small GEMMs.
 pub(super) const GRAD_INPUT_PADDED: &[Variant] =
     &[Variant { kernel: "conv2d_grad_input_f16_padded_small", ..SMALL }];
 pub(super) const GRAD_WEIGHT_PADDED: &[Variant] =
@@ -218,8 +221,8 @@ impl Tile {
         ((self.rows + self.columns) * DEPTH * size_of::<u16>()) as f64
     }
 
-    /// Shared-memory cycles per k-block, of 128 bytes each: written once, and read twice, by four
-    /// warps with a quarter of the tile each.
+    /// Shared-memory cycles per k-block, at 128 bytes per cycle: operands are written once and read
+    /// twice, as each of four warps computes a quarter of the tile.
     pub(crate) fn shared_cycles(&self) -> f64 {
         3.0 * self.operand_bytes() / 128.0
     }

@@ -3,8 +3,9 @@
 //! The left matrix is given as pointers to runs of a row ([`RowTable`], for gathers) or packed
 //! ([`Tile::outer`]), the right one always packed in panels as wide as the tile. Each instruction
 //! set has its tile: 14 x 32 accumulators in AVX-512, 6 x 16 in AVX2; other processors run the AVX2
-//! loops in plain Rust, which the compiler vectorises. [`crate::isa`] chooses. Every tile adds the
-//! terms of a sum in the same order, so with fused multiply-adds results are bit-identical.
+//! loops in plain Rust, which the compiler vectorises. [`crate::isa`] chooses the set. Every tile
+//! adds the terms of a sum in the same order, so with fused multiply-adds results are
+//! bit-identical.
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
@@ -35,10 +36,10 @@ const NR: usize = 16;
 /// Columns of a group, except in AVX-512.
 const LANES: usize = 8;
 
-/// Columns of a panel, for each width that a tile has.
+/// Possible numbers of columns of a tile, and so of a panel.
 pub(super) const PANELS: [usize; 2] = [16, 32];
 
-/// Accumulators of one tile; the tile's rows come first.
+/// Accumulators of one tile, row by row.
 #[repr(C, align(64))]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Acc<const MR: usize, const NR: usize>(pub [[f32; NR]; MR]);
@@ -50,8 +51,8 @@ impl<const MR: usize, const NR: usize> Acc<MR, NR> {
     }
 }
 
-/// The left operand of a gathered GEMM, unchecked: `rows * taps` pointers in tap-major order, each
-/// readable for `run` elements; then the right operand, `taps * run` rows of the tile's width.
+/// The operands of a gathered GEMM as raw pointers. Left: `rows * taps` pointers in tap-major
+/// order, each readable for `run` elements. Right: `taps * run` rows of the tile's width.
 #[derive(Debug, Clone, Copy)]
 struct Gathered {
     pointers: *const *const f32,
@@ -60,7 +61,8 @@ struct Gathered {
     packed: *const f32,
 }
 
-/// Both operands of an outer product, unchecked: `steps` rows of the tile's height and width.
+/// Both operands of an outer product as raw pointers: `steps` rows of the tile's height (left) and
+/// width (right).
 #[derive(Debug, Clone, Copy)]
 struct Packed {
     left: *const f32,
@@ -68,7 +70,8 @@ struct Packed {
     steps: usize,
 }
 
-/// A tile of `MR x NR` accumulators. Its value proves that the processor supports its instructions.
+/// A tile of `MR x NR` accumulators. A value of this type proves that the processor supports its
+/// instructions.
 pub(super) trait Tile<const MR: usize, const NR: usize>: Copy + Send + Sync {
     /// True if an element is a pair of bf16.
     const OF_PAIRS: bool;
@@ -77,8 +80,8 @@ pub(super) trait Tile<const MR: usize, const NR: usize>: Copy + Send + Sync {
     fn isa(self) -> Isa;
 
     /// `acc[i][j] = sum over taps t and run elements c of row_i[t][c] * packed[t][c][j]` for the
-    /// `size` rows of `table` from `start` and the first `width` columns j; the others are
-    /// undefined.
+    /// `size` rows of `table` from `start` and the first `width` columns j; all other accumulators
+    /// are undefined.
     fn gather(
         self,
         table: &RowTable<'_>,
@@ -89,7 +92,7 @@ pub(super) trait Tile<const MR: usize, const NR: usize>: Copy + Send + Sync {
     );
 
     /// `acc[i][j] = sum over p of left[p][i] * right[p][j]`, `left` packed by `size`, `right` by
-    /// `NR`, for the first `width` columns j; the others are undefined.
+    /// `NR`, for the first `width` columns j; all other accumulators are undefined.
     fn outer(
         self,
         size: (usize, usize),

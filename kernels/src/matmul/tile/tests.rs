@@ -7,7 +7,7 @@ fn values(len: usize, seed: u32) -> Vec<f32> {
     (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761) ^ seed) as f32 / 4e9 - 0.5).collect()
 }
 
-/// `[step][row]` of `size` rows, packed in the order of `outer`, and the same for columns.
+/// Sums over `steps` by [`Tile::outer`], tile by tile, with both operands packed for each tile.
 fn outer_sums<T: Tile<MR, NR>, const MR: usize, const NR: usize>(
     tile: T,
     [rows, columns]: [usize; 2],
@@ -77,7 +77,8 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|v| v.to_bits()).collect()
 }
 
-/// Tiles with fused multiply-add are bit-identical; the portable one may round in between.
+/// Tiles with fused multiply-add are bit-identical; the portable tile may also round after the
+/// multiplication.
 #[test]
 fn tiles_are_bit_identical_for_every_instruction_set() {
     let fused: Vec<Isa> = Isa::all().into_iter().filter(|isa| isa.name() != "portable").collect();

@@ -189,7 +189,7 @@ fn pixels<'a, const COUNT: usize>(
     pixels
 }
 
-/// Sums of one tile of `count` at the 16 points.
+/// The sums at the 16 points of tile `tile` of `count` tiles.
 #[inline(always)]
 fn sums_of_tile<const NR: usize>(
     sums: &[[f32; NR]],
@@ -223,7 +223,7 @@ wide! {
 }
 
 wide! {
-    /// The same for a filter that is rotated by 180 degrees, times `scale`.
+    /// [`filter`] for a filter that is rotated by 180 degrees and multiplied by `scale`.
     pub(super) fn turned_filter(
         from: &[f32],
         columns: Range<usize>,

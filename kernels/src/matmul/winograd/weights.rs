@@ -25,8 +25,8 @@ pub(in crate::matmul) struct WeightGradient<'a> {
     scale: Option<&'a [f32]>,
 }
 
-/// Both operands of a block of tiles, packed: at each point the filters in groups of the tile's
-/// number of rows, then the remaining ones, and the channels in panels.
+/// Both operands of a block of tiles, packed: at each point the filters in groups of as many as the
+/// tile has rows, then the remaining filters, and the channels in panels.
 struct Packed<'a> {
     tiles: usize,
     groups: &'a mut [f32],
@@ -197,7 +197,8 @@ impl Packed<'_> {
 
 wide! {
     /// Copies values `[16][tiles][depth]`, starting at channel `from.1`, in `count` pieces of
-    /// `width`, usually `W`, to the part's rows `[16][count]`, each with the tiles of its columns.
+    /// `width`, usually `W`, to the part's rows `[16][count]`. Each row contains one piece of all
+    /// tiles in the part's columns.
     fn copy[const W](
         values: &[f32],
         from: (usize, usize),
@@ -214,7 +215,7 @@ wide! {
                 let to = part.row(point * count + piece, part.columns.clone());
                 let rows = values.chunks_exact(depth);
                 if channels.len() == W {
-                    // Pieces whose length the compiler knows: no calls to memcpy.
+                    // Pieces with a length known to the compiler: no calls to memcpy.
                     for (to, row) in to.as_chunks_mut::<W>().0.iter_mut().zip(rows) {
                         *to = row[channels.clone()].as_chunks::<W>().0[0];
                     }

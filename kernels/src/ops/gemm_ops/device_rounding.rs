@@ -1,5 +1,5 @@
-//! Ops that round intermediate values to fp16 on a GPU: the error that a comparison with the CPU
-//! reference, which does not round, must allow for.
+//! Ops that round intermediate values to fp16 on a GPU, but not in the CPU reference: how a
+//! comparison of both allows for the rounding error.
 
 use std::any::Any;
 
@@ -16,9 +16,10 @@ pub fn floor(op: &dyn Op) -> f64 {
     if (op as &dyn Any).is::<RpnHead>() { HIDDEN_ROUNDING } else { 0.0 }
 }
 
-/// Inputs for which the reference rounds like a GPU: weights times a frozen scale, before the GEMM.
-/// Where a gradient is large, the error is unrelated to the root mean square of a map that is
-/// mostly zero, so no floor fits.
+/// Inputs with which the CPU reference rounds like a GPU: the weights are multiplied by their
+/// frozen scale and rounded before the GEMM. A floor in units of the root mean square is not
+/// suitable: in a gradient map that is mostly zero, the errors of the few large values are
+/// unrelated to the root mean square.
 pub fn inputs(op: &dyn Op, inputs: &[HostTensor]) -> Vec<HostTensor> {
     let mut inputs = inputs.to_vec();
     let op = op as &dyn Any;
@@ -31,7 +32,7 @@ pub fn inputs(op: &dyn Op, inputs: &[HostTensor]) -> Vec<HostTensor> {
     inputs
 }
 
-/// Rounds weights times scale, and sets the scale to 1.
+/// Multiplies the weights by their scale, rounds them to fp16, and sets the scale to 1.
 fn round_scaled(pair: &mut [HostTensor]) {
     let [weights, scale] = pair else { panic!("weights and their scale") };
     let filter_len = weights.desc.len() / scale.desc.len().max(1);

@@ -1,10 +1,10 @@
 //! The nine GEMM ops: convolution, linear layer and transposed convolution, with the gradients of
 //! their input and weights.
 //!
-//! A [`Layer`] maps `x`, `w` and `y` to a convolution. An op computes one of the three from the
-//! other two (`Form`); sizes, scratch memory, launches and CPU reference are implemented here, once
-//! for all. Sums are in f32, in blocks of up to 256 terms that depend only on the shapes:
-//! deterministic. Compute-bound.
+//! A [`Layer`] maps `x`, `w` and `y` to a convolution. An op computes one of these three tensors,
+//! or its gradient, from the two others (`Form`); sizes, scratch memory, launches and CPU reference
+//! are implemented here, once for all nine ops. Sums are in f32, in blocks of up to 256 terms; the
+//! blocks depend only on the shapes, so results are deterministic. Compute-bound.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -41,8 +41,8 @@ pub(crate) enum Pass {
     GradWeight,
 }
 
-/// A GEMM op: its output tensor, its other inputs and its epilogue. Its inputs are two operands,
-/// then the optional tensors by flag, in this order.
+/// The description of a GEMM op: layer, output tensor, optional inputs and epilogue. The inputs are
+/// two operands, then the optional tensors whose flags are set, in the order of these fields.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Form {
     pub(crate) layer: Layer,
@@ -53,7 +53,7 @@ pub(crate) struct Form {
     pub(crate) bias: bool,
     /// Residual added to `y`.
     pub(crate) residual: bool,
-    /// Number of images, or rows, that hold data.
+    /// A count: the number of images, or rows, that hold data.
     pub(crate) counted: bool,
     pub(crate) finish: GradEpilogue,
     /// The residual is read at the nearest position.
@@ -79,7 +79,7 @@ struct Inputs<'a, T> {
 
 /// An op that runs as a GEMM.
 pub(crate) trait GemmOp: Any + Clone + Debug + Send + Sync {
-    /// Its output tensor, its inputs and its epilogue.
+    /// The op's output tensor, inputs and epilogue.
     fn form(&self) -> Form;
 
     /// The convolution for these operands, and the shape of the first output.
@@ -91,19 +91,19 @@ pub(crate) trait GemmOp: Any + Clone + Debug + Send + Sync {
         self.form().layer.sizes(op, operands)
     }
 
-    /// The op with `fusion` added. `None` if it does not support it, or already has it.
+    /// The op with `fusion` added. `None` if the op does not support the fusion or already has it.
     fn with(&self, fusion: Fusion) -> Option<Self> {
         let _ = fusion;
         None
     }
 }
 
-/// The gradient of a layer's input: `dx [x..]` from `g [y..]`, `w`, `scale [K]` and `count [1] i32`
-/// by flag, `other` and `mask` of a [`GradEpilogue`]; overwritten.
+/// The gradient of a layer's input: `dx [x..]` (overwritten) from `g [y..]`, `w`, and if flagged
+/// `scale [K]`, `count [1] i32`, and `other` and `mask` of the [`GradEpilogue`].
 ///
 /// Matches the gradient of the layer with weights `w * scale`, then the epilogue. With `counted`,
-/// images past the count get 0. For a strided convolution it is split by residue of the position,
-/// which avoids multiplications by zero.
+/// images past the count get 0. For a strided convolution, positions with different residues modulo
+/// the stride are computed separately, which avoids multiplications by zero.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GradInput {
     /// The layer.
@@ -118,11 +118,11 @@ pub struct GradInput {
     pub finish: GradEpilogue,
 }
 
-/// The gradient of a layer's weights: `dw [w..]` from `x`, `g [y..]`, `scale [K]` and `count [1]
-/// i32` by flag, with `bias_grad` also `db [K]`, the sum of `g`; overwritten.
+/// The gradient of a layer's weights: `dw [w..]`, and with `bias_grad` also `db [K]`, the sum of
+/// `g` (both overwritten), from `x`, `g [y..]`, and if flagged `scale [K]` and `count [1] i32`.
 ///
-/// Matches the gradient of the layer times the scale. With `counted`, images past the count do not
-/// contribute. Sums over positions in order, in blocks of 256.
+/// Matches the weight gradient of the layer times the scale. With `counted`, images past the count
+/// do not contribute. Positions are summed in order, in blocks of 256.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GradWeight {
     /// The layer.
@@ -138,7 +138,7 @@ pub struct GradWeight {
 }
 
 impl Form {
-    /// A layer with only its two operands.
+    /// A GEMM op with only its two operands.
     pub(crate) fn new(layer: Layer, makes: Pass) -> Self {
         Self {
             layer,
@@ -160,7 +160,8 @@ impl Form {
         self.layer.names()[self.makes as usize]
     }
 
-    /// The output tensor in terms of the convolution; a transposed one swaps input and output.
+    /// The computed tensor in terms of the underlying convolution; for a transposed convolution,
+    /// input and output are swapped.
     fn pass(&self) -> Pass {
         match (self.makes, self.layer) {
             (Pass::Output, Layer::ConvTranspose { .. }) => Pass::GradInput,
@@ -169,7 +170,7 @@ impl Form {
         }
     }
 
-    /// The operands in the convolution's order: its input before its output.
+    /// The operands in the order of the underlying convolution: input before output.
     fn in_order<T>(&self, [a, b]: [T; 2]) -> [T; 2] {
         let swaps = self.makes == Pass::GradWeight && self.layer.is_transposed();
         if swaps { [b, a] } else { [a, b] }
@@ -189,7 +190,7 @@ impl Form {
         2 + flags.into_iter().filter(|has| *has).count()
     }
 
-    /// The tensors of a list by name; the contract has checked their number.
+    /// Assigns the tensors of a list to names; `infer` has checked their number.
     fn name_inputs<'a, T>(&self, list: &'a [T]) -> Inputs<'a, T> {
         let (own, finish) = self.finish.split(list);
         let [a, b, rest @ ..] = own else { panic!("{} has two operands", self.name()) };
@@ -217,9 +218,10 @@ impl Form {
                 check::floats(name, vector, desc, &[filters])?;
             }
         }
-        // The gradient of the residual equals that of y, which only the ReLU clears past the count.
+        // The residual's gradient is the gradient of y, which must be 0 past the count; only the
+        // mask of the ReLU ensures that.
         let cleared = !(self.counted && self.residual) || self.relu;
-        check::parameter(name, "relu", cleared, "true with both counted and residual", self.relu)?;
+        check::parameter(name, "relu", cleared, "true if counted and residual are set", self.relu)?;
         let plain = !self.nearest || self.layer.is_plain();
         check::parameter(name, "nearest", plain, "false with groups or a dilation", self.nearest)?;
         if let Some(residual) = inputs.residual {
@@ -233,7 +235,7 @@ impl Form {
         inputs.finish.check(name, out)
     }
 
-    /// The gradient ops of a layer, with its sizes.
+    /// The backward rule: the gradient ops of the layer.
     fn backward(&self, inputs: &[TensorDesc]) -> BackwardRule {
         let Self { layer, scale, counted, .. } = *self;
         let positions: Vec<usize> = (0..inputs.len()).collect();
@@ -273,7 +275,8 @@ impl Form {
         }
     }
 
-    /// True for a depthwise convolution with at most a bias, which is not a GEMM.
+    /// True for a depthwise convolution whose only optional input is a bias; it does not run as a
+    /// GEMM.
     fn is_depthwise(&self, s: &ConvShape) -> bool {
         let plain = Self { bias: self.bias, ..Self::new(self.layer, self.makes) };
         *self == plain && depthwise::is_depthwise(s)
@@ -364,7 +367,8 @@ impl Form {
     }
 }
 
-/// Shape of a residual of another size than `y`: with a position, if `y` has one.
+/// Expected shape of a residual whose height and width may differ from `y`; it must have a position
+/// unless `y` is empty.
 fn nearest(op: &'static str, residual: &TensorDesc, y: &TensorDesc) -> Result<Vec<usize>, OpError> {
     check::rank(op, "residual", residual, "[N, h, w, K]")?;
     if residual.is_empty() && !y.is_empty() {
@@ -530,8 +534,9 @@ impl GemmOp for GradWeight {
         Ok((s, self.w.clone()))
     }
 
-    /// Not for transposed convolutions, whose kernels sum over x and do not read full rows of `g`,
-    /// nor for grouped convolutions, which have no such kernel.
+    /// Supports the bias gradient, except for transposed convolutions, whose kernels sum over x and
+    /// do not read full rows of `g`, and for grouped or dilated convolutions, whose kernels do not
+    /// compute it.
     fn with(&self, fusion: Fusion) -> Option<Self> {
         let can = !self.bias_grad && self.layer.is_plain();
         (can && fusion == Fusion::BiasGrad).then(|| Self { bias_grad: true, ..self.clone() })

@@ -13,7 +13,7 @@ pub enum Layer {
         stride: usize,
         /// Zero padding in rows and columns.
         pad: usize,
-        /// Dilation, both axes; must be 1 if the stride is not.
+        /// Dilation, both axes; must be 1 unless the stride is 1.
         dilation: usize,
         /// Groups of C and K; filters read only the channels of their group.
         groups: usize,
@@ -21,10 +21,10 @@ pub enum Layer {
     /// `x [M, ..]`, `w [K, ..]` with rows of equal length -> `y [M,K]`: a 1x1 convolution of 1x1
     /// images.
     Linear,
-    /// `x [N,H,W,C]`, `w [C,R,R,K]` with `R = 2 + 2 pad` -> `y [N,2H,2W,K]`: the gradient of the
-    /// input of a convolution of stride 2 that computes x from y.
+    /// `x [N,H,W,C]`, `w [C,R,R,K]` with `R = 2 + 2 pad` -> `y [N,2H,2W,K]`: the input gradient of
+    /// a stride-2 convolution that computes x from y.
     ConvTranspose {
-        /// Padding of the map y in that convolution.
+        /// Padding of y in that convolution.
         pad: usize,
     },
 }
@@ -35,7 +35,7 @@ impl Layer {
         Self::Conv2d { stride, pad, dilation: 1, groups: 1 }
     }
 
-    /// True if the layer's convolution computes the layer's input from its output.
+    /// True if the underlying convolution maps the layer's output to the layer's input.
     pub(super) fn is_transposed(self) -> bool {
         matches!(self, Self::ConvTranspose { .. })
     }
@@ -49,8 +49,8 @@ impl Layer {
         }
     }
 
-    /// Factor by which a GEMM on a GPU has more multiply-adds than the layer, for `channels` and
-    /// `filters`: small groups are merged, with zeros.
+    /// Multiply-adds of the GEMM on a GPU divided by those of the layer, for `channels` and
+    /// `filters`: above 1 if small groups are merged and filled with zeros.
     pub fn depth_on_gpu(self, channels: usize, filters: usize) -> usize {
         let Self::Conv2d { groups, .. } = self else { return 1 };
         let shape = ConvShape { groups, ..ConvShape::matrix(1, channels, filters) };

@@ -1,4 +1,5 @@
-//! Accuracies of a training step: one node that counts, and the ratios computed from the counts.
+//! Accuracies of a training step: one node counts predictions, the host computes ratios of the
+//! counts.
 
 use graph::{GraphError, TensorId};
 use kernels::ops::accuracies::{Accuracies, AccuraciesInputs, Count};
@@ -6,7 +7,7 @@ use kernels::ops::accuracies::{Accuracies, AccuraciesInputs, Count};
 use super::rpn::Proposals;
 use crate::model::net::{Net, Truth};
 
-/// Adds the node that counts, if the config requests it; call after the losses.
+/// Adds the counting node, if the config requests it; call after adding the losses.
 pub(super) fn count(
     net: &mut Net<'_>,
     proposals: Proposals,
@@ -42,7 +43,7 @@ pub(super) fn count(
 }
 
 /// Accuracies by name, from the counts of a step; ratios with denominator 0 are omitted. Names and
-/// definitions are detectron2's where it has one.
+/// definitions follow detectron2, where it has such an accuracy.
 pub(super) fn shares(counts: &[f64]) -> Vec<(&'static str, f32)> {
     if counts.is_empty() {
         return vec![];

@@ -1,4 +1,4 @@
-//! How well anchors match the objects of a data set, for its page.
+//! Measures how well anchors match the objects of a data set, for the data page.
 
 use kernels::boxes::Box4;
 
@@ -6,12 +6,12 @@ use super::rpn::level_cells;
 use crate::config::Config;
 use crate::model::detectors::{Object, ObjectNotes};
 
-/// Upper bounds of the object sides and counts that tables distinguish.
+/// Upper bounds of the bins of object sides in the table.
 const SIDES: [f64; 8] = [8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, f64::INFINITY];
 /// Factors tried on the anchor sizes.
 const FACTORS: [f32; 7] = [0.25, 0.5, 0.625, 0.75, 1.25, 1.5, 2.0];
 
-/// Notes on the objects that the anchors of a config match.
+/// Notes on how well the config's anchors match the objects.
 pub(super) fn notes(config: &Config, objects: &[Object]) -> ObjectNotes {
     let fit = Fit::new(config, objects);
     ObjectNotes {
@@ -20,10 +20,10 @@ pub(super) fn notes(config: &Config, objects: &[Object]) -> ObjectNotes {
     }
 }
 
-/// Objects, each with the IoU of its best anchor.
+/// Objects, each with its IoU with the best anchor.
 struct Fit {
     objects: Vec<(Object, f64)>,
-    /// IoU from which an anchor matches an object (`model.rpn.fg_iou`).
+    /// Minimum IoU for which an anchor matches an object (`model.rpn.fg_iou`).
     fg_iou: f64,
 }
 
@@ -63,28 +63,28 @@ impl Fit {
         let now = self.unmatched();
         let advice = match self.proposed(config) {
             Some((proposed, left)) => {
-                format!("<code>model.anchors.sizes = {proposed:?}</code> would leave {left}.")
+                format!("<code>model.anchors.sizes = {proposed:?}</code> would leave only {left}.")
             }
-            None => "No other sizes that were tried leave fewer.".to_string(),
+            None => "No different sizes that were tried leave fewer unmatched.".to_string(),
         };
         let fate = match config.model.rpn.low_quality_matches {
-            true => "trained on only once",
+            true => "only learnt from its best anchor",
             false => "not learnt by the RPN",
         };
         format!(
-            "<p>Sides of objects (roots of areas) in pixels of the network, at <code>input.min_size\
-             </code>. No anchor matches an object whose best one has an IoU below {} (<code>\
+            "<p>Sides of objects (square roots of areas) in network pixels, at <code>input.min_size\
+             </code>. An object is unmatched if its best anchor has an IoU below {} (<code>\
              model.rpn.fg_iou</code>): it is {fate}. With <code>model.anchors.sizes = {sizes:?}\
-             </code> that is so for {now} of {}. {advice}</p>\n<table class=\"errors\"><thead><tr>\
-             <th>side</th><th>objects</th><th>without a match</th><th></th></tr></thead>\
-             <tbody>{rows}</tbody></table>\n",
+             </code>, {now} of {} objects are unmatched. {advice}</p>\n\
+             <table class=\"errors\"><thead><tr><th>side</th><th>objects</th>\
+             <th>without a match</th><th></th></tr></thead><tbody>{rows}</tbody></table>\n",
             config.model.rpn.fg_iou,
             self.objects.len()
         )
     }
 
-    /// Sizes that leave fewer objects without a match, and how many: those of the config times a
-    /// factor, or quantiles of the objects' sides.
+    /// Anchor sizes that leave fewer objects unmatched, and the number of unmatched objects. Tries
+    /// the config's sizes times a factor, and quantiles of the objects' sides.
     fn proposed(&self, config: &Config) -> Option<(Vec<f32>, usize)> {
         let sizes = &config.model.anchors.sizes;
         let scaled = FACTORS.map(|factor| sizes.iter().map(|size| size * factor).collect());
@@ -98,7 +98,7 @@ impl Fit {
         (left < self.unmatched()).then_some((sizes, left))
     }
 
-    /// A size for each level: quantiles of the objects' sides, multiples of 4, ascending.
+    /// One size per level: quantiles of the objects' sides, rounded to ascending multiples of 4.
     fn quantiles(&self, levels: usize) -> Vec<f32> {
         let mut sides: Vec<f64> = self.objects.iter().map(|(object, _)| object.side()).collect();
         sides.sort_by(f64::total_cmp);
@@ -115,7 +115,7 @@ impl Fit {
     }
 }
 
-/// The anchors of each level: stride, width and height.
+/// All anchors of a cell: stride of the level, and width and height.
 struct Anchors(Vec<(f64, [f64; 2])>);
 
 impl Anchors {
@@ -129,7 +129,8 @@ impl Anchors {
         Self(levels.flat_map(of_level).collect())
     }
 
-    /// The greatest IoU of a box with an anchor: with the anchors of the nearest cell.
+    /// The largest IoU of a box with an anchor; only the anchors of the nearest cell need to be
+    /// tried.
     fn best(&self, Object { sides, middle }: &Object) -> f64 {
         let iou = |(stride, anchor): &(f64, [f64; 2])| {
             let overlap = |i: usize| {
@@ -162,7 +163,7 @@ mod tests {
         let anchors = Anchors(vec![(8.0, [32.0, 32.0]), (16.0, [64.0, 64.0])]);
         let best = |sides, middle| anchors.best(&Object { sides, middle });
         assert_eq!(best([32.0, 32.0], [40.0, 80.0]), 1.0);
-        // Two pixels from the nearest cell: 30 of 32 columns overlap.
+        // The object is two pixels from the nearest cell, so 30 of 32 columns overlap.
         let shared = 30.0 * 32.0;
         let iou = shared / (2.0 * 1024.0 - shared);
         assert!((best([32.0, 32.0], [42.0, 80.0]) - iou).abs() < 1e-12);

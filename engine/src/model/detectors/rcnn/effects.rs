@@ -1,8 +1,8 @@
-//! R-CNN keys with values, each valid, that in combination do not have the expected effect.
+//! R-CNN keys whose values are valid, but in combination do not have the expected effect.
 
 use crate::config::{BoxLoss, Config, Idle, MaskTargetRule};
 
-/// Keys that only have an effect under some value of another key.
+/// Keys that have no effect for certain values of a different key.
 pub(super) const IDLE: &[Idle] = &[
     Idle {
         keys: &["model.box_head.norm"],
@@ -37,7 +37,7 @@ pub(super) const IDLE: &[Idle] = &[
     },
 ];
 
-/// A message for each value that, with the others, leaves a part untrained.
+/// Messages about combinations of values that leave a part untrained.
 pub(super) fn advice(config: &Config) -> Vec<String> {
     let (rpn, roi) = (&config.model.rpn, &config.model.roi);
     let untrained = [
@@ -48,7 +48,7 @@ pub(super) fn advice(config: &Config) -> Vec<String> {
     let sentence = |(key, images, share)| {
         format!(
             "{key}.positive_fraction = {share} of {key}.batch_size_per_image = {images} is less \
-             than 1, so nothing is trained on an object"
+             than 1, so no positives are sampled"
         )
     };
     untrained.map(sentence).collect()

@@ -9,25 +9,26 @@ use crate::config::{Config, Model, NormKind, Tensor};
 use crate::model::backbones::MAX_LEVELS;
 
 table! {
-    /// `[model.anchors]`: the boxes that the RPN refines.
+    /// `[model.anchors]`: anchor boxes, which the RPN refines.
     pub struct Anchors {
-        /// Side of a square anchor per level, finest first; with `backbone.output = "c4"` all are
-        /// on one map. Default `[32, 64, 128, 256, 512]`.
+        /// Side of a square anchor for each level, finest first; with `backbone.output = "c4"` the
+        /// single map has anchors of all these sizes. Default `[32, 64, 128, 256, 512]`.
         #[key(each = 0.0..=65536.0, unit = "pixels", resume = Step, mlperf = Model)]
         pub sizes: Vec<f32> = vec![32.0, 64.0, 128.0, 256.0, 512.0],
-        /// Height over width, at constant area; for all levels, unless `ratios_by_level` is true.
-        /// Default `[0.5, 1, 2]`.
+        /// Aspect ratios (height / width) at constant area, used on all levels unless
+        /// `ratios_by_level` is true. Default `[0.5, 1, 2]`.
         #[key(each = 0.0..=1000.0, resume = Step, mlperf = Model)]
         pub ratios: Vec<f32> = vec![0.5, 1.0, 2.0],
-        /// `ratios` lists ratios for the finest level, then as many for each further level. Default
-        /// false.
+        /// `ratios` lists the ratios of the finest level, then equally many for each coarser level.
+        /// Default false.
         #[key(resume = Step, mlperf = Model)]
         pub ratios_by_level: bool = false,
-        /// `"floor_padded_over_map"` (default, torchvision) or `"nominal"` (MLPerf).
+        /// Distance between neighbouring anchors: `"floor_padded_over_map"` (default, torchvision),
+        /// `floor(padded side / map side)`, or `"nominal"` (MLPerf), the level's stride.
         #[key(resume = Step, mlperf = Model)]
         pub stride_rule: StrideRule = StrideRule::FloorPaddedOverMap,
-        /// Anchors of a cell: `"centered"` (default, torchvision), `"detectron"` (MLPerf) or
-        /// `"exact"` (detectron2).
+        /// How the anchors of a cell are placed and rounded: `"centered"` (default, torchvision),
+        /// `"detectron"` (MLPerf) or `"exact"` (detectron2).
         #[key(resume = Step, mlperf = Model)]
         pub cell_rule: CellRule = CellRule::Centered,
         /// Anchors that cross the border of the unpadded image are ignored. Default false; the
@@ -38,8 +39,8 @@ table! {
 }
 
 impl Config {
-    /// Sides of anchors, such as `model.anchors.sizes`, by level: one per level, or all on a single
-    /// map.
+    /// Splits anchor sides, such as `model.anchors.sizes`, by level: one per level, or all for a
+    /// single map.
     pub fn by_level(&self, sizes: &[f32]) -> Vec<Vec<f32>> {
         if !self.model.backbone.has_pyramid() {
             return vec![sizes.to_vec()];
@@ -47,7 +48,7 @@ impl Config {
         sizes.iter().map(|size| vec![*size]).collect()
     }
 
-    /// Ratios of anchors, such as `model.anchors.ratios`, by level.
+    /// Splits anchor ratios, such as `model.anchors.ratios`, by level.
     pub fn ratios_of_levels(&self, ratios: &[f32]) -> Vec<Vec<f32>> {
         let levels = self.num_levels();
         match self.model.anchors.ratios_by_level {
@@ -60,20 +61,20 @@ impl Config {
     }
 }
 
-/// Anchors of a cell.
+/// Placement and rounding of a cell's anchors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CellRule {
-    /// Around the cell's corner, rounded at their own size.
+    /// Around the cell's corner; corners are rounded after scaling to the anchor's size.
     Centered,
-    /// Around the middle of the cell's pixels, inclusive, rounded at the size of the stride and
-    /// then scaled.
+    /// Around the centre of the cell's pixels (inclusive corners); rounded at the size of the
+    /// stride, then scaled.
     Detectron,
     /// Around the cell's corner, not rounded.
     Exact,
 }
 
-/// Distance between the anchors of neighbouring cells.
+/// Distance between anchors of neighbouring cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StrideRule {
@@ -84,7 +85,7 @@ pub enum StrideRule {
 }
 
 table! {
-    /// `[model.rpn]`: region proposal network. `top_n` values count boxes.
+    /// `[model.rpn]`: region proposal network. `top_n` keys are numbers of boxes.
     pub struct Rpn {
         /// 3x3 convolutions with ReLU before the predictors. Default 1; torchvision's v2 and
         /// detectron2's LSJ models have 2.
@@ -106,10 +107,11 @@ table! {
         /// `post_nms_top_n_train`. Default: none.
         #[key(range = 1..=65_536, unit = "boxes", resume = Step, mlperf = Model)]
         pub post_nms_top_n_level_train: Option<usize> = None,
-        /// Evaluation: the same for `post_nms_top_n_test`. Default: none.
+        /// Evaluation: maximum number of proposals per level and image, before
+        /// `post_nms_top_n_test`. Default: none.
         #[key(range = 1..=65_536, unit = "boxes", resume = Step, mlperf = Model)]
         pub post_nms_top_n_level_test: Option<usize> = None,
-        /// NMS drops a box whose IoU with a higher-scoring one exceeds this. Default 0.7.
+        /// NMS drops a box whose IoU with a higher-scoring box exceeds this. Default 0.7.
         #[key(range = 0.0..=1.0, unit = "IoU", resume = Step, mlperf = Model)]
         pub nms_threshold: f32 = 0.7,
         /// Proposals below this objectness (after the sigmoid) are dropped. Default 0.
@@ -124,24 +126,25 @@ table! {
         /// An anchor below this IoU with every ground-truth box is negative. Default 0.3.
         #[key(range = 0.0..=1.0, unit = "IoU", resume = Step, mlperf = Model)]
         pub bg_iou: f32 = 0.3,
-        /// The anchors that overlap a ground-truth box most are positive too. Default true.
+        /// The anchors with the highest IoU for a ground-truth box are also positive. Default true.
         #[key(resume = Step, mlperf = Model)]
         pub low_quality_matches: bool = true,
         /// Anchors sampled per image for the loss. Default 256.
         #[key(range = 1..=65_536, unit = "anchors", resume = Step, mlperf = Model)]
         pub batch_size_per_image: usize = 256,
-        /// Maximum share of positives among them, 0 to 1. Default 0.5.
+        /// Maximum share of positives among the sampled anchors, 0 to 1. Default 0.5.
         #[key(range = 0.0..=1.0, unit = "share", resume = Step, mlperf = Model)]
         pub positive_fraction: f32 = 0.5,
         /// Smooth L1 changes from quadratic to linear at this error. Default 1/9; 0 is plain L1.
         #[key(range = 0.0..=1e6, resume = Step, mlperf = Model)]
         pub beta: f32 = 1.0 / 9.0,
-        /// The scope that shares `post_nms_top_n_train`: `"image"` (default), `"batch"` (MLPerf) or
-        /// `"level"`.
+        /// Set of boxes that `post_nms_top_n_train` limits: those of one `"image"` (default), of a
+        /// `"batch"` (MLPerf; all images of a normalization group) or of one `"level"` of an image.
         #[key(resume = Step, mlperf = Rule)]
         pub post_nms_scope: PostNmsScope = PostNmsScope::Image,
         /// Divisor of both losses: `"sampled"` (default), the number of sampled anchors, or
-        /// `"batch_size"` (detectron2), `batch_size_per_image` times the images of a group.
+        /// `"batch_size"` (detectron2), `batch_size_per_image` times the number of images in a
+        /// group.
         #[key(resume = Step, mlperf = Rule)]
         pub loss_divisor: LossDivisor = LossDivisor::Sampled,
     }
@@ -151,14 +154,14 @@ table! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LossDivisor {
-    /// The sampled anchors.
+    /// Number of sampled anchors.
     Sampled,
-    /// As many anchors as could have been sampled.
+    /// Maximum number of anchors that can be sampled.
     BatchSize,
 }
 
-/// The scope of one `post_nms_top_n_train` in training. Evaluation limits proposals per image, or
-/// per level of each image.
+/// Set of boxes that `post_nms_top_n_train` limits. In evaluation the limit is per image, or for
+/// `Level` per level of each image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PostNmsScope {
@@ -171,12 +174,12 @@ pub enum PostNmsScope {
 }
 
 table! {
-    /// `[model.roi]`: which proposals are trained on, and how their features are pooled.
+    /// `[model.roi]`: sampling of RoIs for training, and pooling of RoI features.
     pub struct Roi {
         /// RoIs sampled per image. Default 512.
         #[key(range = 1..=65_536, unit = "RoIs", resume = Step, mlperf = Model)]
         pub batch_size_per_image: usize = 512,
-        /// Maximum share of positives among them, 0 to 1. Default 0.25.
+        /// Maximum share of positives among the sampled RoIs, 0 to 1. Default 0.25.
         #[key(range = 0.0..=1.0, unit = "share", resume = Step, mlperf = Model)]
         pub positive_fraction: f32 = 0.25,
         /// An RoI with at least this IoU with a ground-truth box is positive. Default 0.5.
@@ -185,34 +188,36 @@ table! {
         /// An RoI below this IoU with every ground-truth box is background. Default 0.5.
         #[key(range = 0.0..=1.0, unit = "IoU", resume = Step, mlperf = Model)]
         pub bg_iou: f32 = 0.5,
-        /// A box with sides of this many pixels is pooled from `canonical_level`. Default 224.
+        /// A square RoI with sides of this many pixels is pooled from `canonical_level`. Default
+        /// 224.
         #[key(range = 0.0..=65536.0, unit = "pixels", resume = Step, mlperf = Model)]
         pub canonical_size: f32 = 224.0,
-        /// See `canonical_size`. Default 4, the level of stride 16.
+        /// Level from which an RoI of `canonical_size` is pooled. Default 4, the level of stride
+        /// 16.
         #[key(range = 0..=12, unit = "level", resume = Step, mlperf = Model)]
         pub canonical_level: usize = 4,
-        /// Number of the finest level, log2 of its stride. Default 2, stride 4.
+        /// Number of the finest level: log2 of its stride. Default 2, stride 4.
         #[key(range = 2..=2, unit = "level", resume = Step, mlperf = Model)]
         pub min_level: usize = 2,
         /// Weights of the box deltas (dx, dy, dw, dh). Default `[10, 10, 5, 5]`.
         #[key(each = 0.0..=1e6, resume = Step, mlperf = Model)]
         pub box_weights: [f32; 4] = [10.0, 10.0, 5.0, 5.0],
-        /// RoIAlign shifts by half a pixel. Default false, as in both reference implementations.
+        /// RoIAlign shifts RoIs by half a pixel. Default false, as in torchvision and MLPerf.
         #[key(resume = Step, mlperf = Model)]
         pub aligned: bool = false,
-        /// RoIAlign samples each bin this many times along each axis. Default 2; 0 is adaptive,
-        /// `ceil(RoI side / pooled side)`.
+        /// Number of RoIAlign samples of a bin along each axis. Default 2; 0 is adaptive: `ceil(RoI
+        /// side / pooled side)`.
         #[key(range = 0..=64, unit = "samples", resume = Step, mlperf = Model)]
         pub sampling_ratio: usize = 2,
-        /// How levels are selected at boundaries: `"after_log"` (default, torchvision) adds 1e-6 to
-        /// the logarithm of the size, `"in_log"` (detectron2) adds 1e-8 to the size.
+        /// Constant that resolves ties between levels: `"after_log"` (default, torchvision) adds
+        /// 1e-6 to the logarithm of an RoI's size, `"in_log"` (detectron2) adds 1e-8 to the size.
         #[key(resume = Step, mlperf = Model)]
         pub level_eps: LevelEps = LevelEps::AfterLog,
     }
 }
 
 table! {
-    /// `[model.box_head]`: class and box of an RoI.
+    /// `[model.box_head]`: the head that predicts the class and box of an RoI.
     pub struct BoxHead {
         /// Side of the pooled features, in bins. Default 7.
         #[key(range = 1..=64, unit = "bins", resume = Step, mlperf = Model)]
@@ -229,8 +234,8 @@ table! {
         /// Widths of the one or two fully connected layers. Default `[1024, 1024]`.
         #[key(each = 1..=1_048_576, unit = "channels", resume = Step, mlperf = Model)]
         pub hidden: Vec<usize> = vec![1024, 1024],
-        /// All classes share the four deltas of an RoI, as required by a cascade. Default false:
-        /// each class has its own.
+        /// All classes share the four deltas of an RoI; required for a cascade. Default false: each
+        /// class has its own deltas.
         #[key(resume = Step, mlperf = Model)]
         pub class_agnostic: bool = false,
         /// Box loss: `"smooth_l1"` (default, on deltas) or `"giou"` (on decoded boxes).
@@ -240,31 +245,33 @@ table! {
         /// 1/9).
         #[key(range = 0.0..=1e6, resume = Step, mlperf = Model)]
         pub beta: f32 = 1.0,
-        /// Label smoothing: share of the target that is spread evenly over all classes. Default 0.
+        /// Label smoothing: share of the target distribution that is spread evenly over all
+        /// classes. Default 0.
         #[key(range = 0.0..=1.0, unit = "share", resume = Step, mlperf = Model)]
         pub label_smoothing: f32 = 0.0,
     }
 }
 
 table! {
-    /// `[model.cascade]`: further box heads, each on the boxes that the one before it predicts
-    /// (Cascade R-CNN). Scores are averaged over all; the mask head trains on the RoIs of the
-    /// first. They need `box_head.class_agnostic = true`.
+    /// `[model.cascade]`: additional box heads (Cascade R-CNN); each uses the boxes that the
+    /// previous head predicts as RoIs. Scores are averaged over all heads; the mask head trains on
+    /// the RoIs of the first. Requires `box_head.class_agnostic = true`.
     pub struct Cascade {
-        /// IoU threshold for positive RoIs of each further head. One or two values, above 0 and
-        /// below 1; the first head uses `roi.fg_iou`. Default `[]`, a single head; detectron2's
-        /// models have `[0.6, 0.7]`.
+        /// IoU threshold for positive RoIs of each additional head. One or two values, above 0 and
+        /// below 1; the first head uses `roi.fg_iou`. Default `[]`: no additional heads;
+        /// detectron2's models have `[0.6, 0.7]`.
         #[key(each = 0.0..=1.0, unit = "IoU", resume = Step, mlperf = Model)]
         pub fg_iou: Vec<f32> = Vec::new(),
-        /// Factors of `roi.box_weights` in these heads, above 0: one per head, or four (dx, dy, dw,
-        /// dh) per head. Default `[]`; detectron2's models have `[2, 3]`.
+        /// Factors that the additional heads apply to `roi.box_weights`, above 0: one per head, or
+        /// four (dx, dy, dw, dh) per head. Default `[]`; detectron2's models have `[2, 3]`.
         #[key(each = 0.0..=1e6, resume = Step, mlperf = Model)]
         pub box_weight_factors: Vec<f32> = Vec::new(),
     }
 }
 
 impl Cascade {
-    /// The weights of the box deltas in each of these heads: `factors` times the first head's.
+    /// The weights of the box deltas in each additional head: `factors` times the first head's
+    /// weights.
     pub fn box_weights(&self, factors: &[f32], first: [f32; 4]) -> Vec<[f32; 4]> {
         let heads = self.fg_iou.len();
         let factors = factors.chunks(if factors.len() == heads { 1 } else { 4 });
@@ -276,9 +283,9 @@ impl Cascade {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BoxLoss {
-    /// Smooth L1 of the box deltas.
+    /// Smooth L1 loss of the box deltas.
     SmoothL1,
-    /// Generalized IoU of the decoded boxes.
+    /// Generalized IoU loss of the decoded boxes.
     Giou,
 }
 
@@ -302,7 +309,7 @@ pub(super) fn check(config: &Config, check: &mut Check) {
     groups_of_proposals(config, check);
 }
 
-/// Sets keys that only training reads to values consistent with any others.
+/// Sets keys that only training reads to values that pass the checks, for any values of other keys.
 pub(super) fn to_detect(model: &mut Model) {
     let Model { rpn, roi, .. } = model;
     (rpn.pre_nms_top_n_train, rpn.post_nms_top_n_train) = (1, 1);
@@ -310,7 +317,7 @@ pub(super) fn to_detect(model: &mut Model) {
     (roi.batch_size_per_image, roi.fg_iou, roi.bg_iou) = (1, 1.0, 0.0);
 }
 
-/// Validation losses need full groups if a group's proposals are selected together.
+/// Validation losses need batches of complete groups if proposals are selected per group.
 fn groups_of_proposals(config: &Config, check: &mut Check) {
     let (batch, group) = (config.eval.batch_size, config.train.images_per_group.max(1));
     let in_groups = config.eval.loss && config.model.rpn.post_nms_scope == PostNmsScope::Batch;
@@ -396,7 +403,7 @@ fn thresholds(check: &mut Check, table: &str, fg_iou: f32, bg_iou: f32) {
     });
 }
 
-/// Maximum number of box heads after the first.
+/// Maximum number of additional box heads.
 const MAX_FURTHER_HEADS: usize = 2;
 
 fn cascade(config: &Config, check: &mut Check) {
@@ -435,7 +442,7 @@ pub(super) fn tensors(config: &Config) -> Vec<Tensor> {
     [proposals(config), rois(config)].concat()
 }
 
-/// Anchors and proposals.
+/// Tensors of anchors and proposals.
 fn proposals(config: &Config) -> Vec<Tensor> {
     let (model, images) = (&config.model, config.most_images());
     let map = |stride: usize| config.most_side().div_ceil(stride);
@@ -459,7 +466,7 @@ fn proposals(config: &Config) -> Vec<Tensor> {
     tensors
 }
 
-/// Features, logits and masks of RoIs, and the weights of the heads.
+/// Tensors of RoI features, logits and masks, and weights of the heads.
 fn rois(config: &Config) -> Vec<Tensor> {
     let model = &config.model;
     let (fpn, head) = (model.fpn.channels, &model.box_head);

@@ -48,7 +48,7 @@ pub(super) static ENTRY: DetectorEntry = DetectorEntry {
     depends_on_classes,
 };
 
-/// The parts of a model.
+/// The parts of a model: prefix of the parameter names, and name.
 const PARTS: &[(&str, &str)] = &[
     ("backbone.fpn.", "fpn"),
     ("rpn.", "rpn"),
@@ -58,10 +58,10 @@ const PARTS: &[(&str, &str)] = &[
     ("roi_heads.", "other"),
 ];
 
-/// The losses of each model of the family.
+/// The losses that every model of the family has.
 const LOSSES: &[&str] = &["objectness", "rpn_box_reg", "classifier", "box_reg"];
 
-/// The tables that each model of the family reads.
+/// The tables that every model of the family reads.
 const TABLES: &[&str] =
     &["model.anchors.", "model.rpn.", "model.roi.", "model.box_head.", "model.cascade."];
 
@@ -74,7 +74,8 @@ fn normed(model: &Model) -> Vec<Normed> {
     [of_boxes].into_iter().chain(model.kind.has_masks().then_some(of_masks)).collect()
 }
 
-/// Four deltas are class-agnostic: with deltas per class, the background has four, and so has each
+/// The class and mask predictors depend on the number of classes, except class-agnostic box deltas:
+/// these have exactly four rows, while per-class deltas have four for the background plus four per
 /// class.
 fn depends_on_classes(name: &str, shape: &[usize]) -> bool {
     const PREDICTORS: [&str; 2] =
@@ -94,8 +95,7 @@ struct Rcnn {
     heads: RoiHeads,
 }
 
-/// The maps that proposals and RoI features are computed from: a pyramid, unless the backbone
-/// outputs a single map.
+/// The maps for proposals and RoI features: a pyramid, unless the backbone outputs a single map.
 fn maps_of(net: &mut Net<'_>, maps: &[TensorId]) -> Result<Vec<TensorId>, GraphError> {
     match net.spec.config.model.backbone.has_pyramid() {
         true => fpn(net, maps),

@@ -1,4 +1,4 @@
-//! RoIs: labelled proposals, sampled for the heads of a training step.
+//! Samples labelled proposals as the RoIs of a training step.
 
 use graph::{GraphError, TensorId};
 use kernels::ops::roi_candidates::{RoiCandidates, RoiCandidatesInputs};
@@ -12,9 +12,9 @@ use crate::model::net::{Net, Truth};
 pub struct Rois {
     /// `[M, 4]` in network pixels.
     pub boxes: TensorId,
-    /// The image of each, `[M]`.
+    /// Image index of each RoI, `[M]`.
     pub image_idx: TensorId,
-    /// Rows in use, `[1]`.
+    /// Number of valid rows, `[1]`.
     pub count: TensorId,
 }
 
@@ -23,16 +23,16 @@ pub struct Rois {
 pub struct LabelledRois {
     /// The RoIs.
     pub rois: Rois,
-    /// The class of each, `[M]`, from 1; 0 is background.
+    /// Class of each RoI from 1, `[M]`; 0 is background.
     pub labels: TensorId,
-    /// The object of its image that each matches, `[M]`.
+    /// Index of the matched object within the image, for each RoI, `[M]`.
     pub matched: TensorId,
 }
 
-/// RoIs of a training step: all sampled ones, and only the positives.
+/// The sampled RoIs of a training step, and the positives among them.
 #[derive(Debug, Clone, Copy)]
 pub struct SampledRois {
-    /// All of them.
+    /// All sampled RoIs.
     pub all: LabelledRois,
     /// Only the positives.
     pub positives: LabelledRois,
@@ -85,7 +85,7 @@ pub(super) fn sample_rois(
     Ok(SampledRois { all, positives })
 }
 
-/// One list of the sampler, in its output order.
+/// Groups five outputs of the sampler, given in its output order.
 fn labelled([boxes, image_idx, labels, matched, count]: [TensorId; 5]) -> LabelledRois {
     LabelledRois { rois: Rois { boxes, image_idx, count }, labels, matched }
 }

@@ -1,11 +1,11 @@
 //! Region proposal network: the dense head, proposals, and the losses on sampled anchors.
 //!
 //! Only the sampled anchors contribute to the loss, so the loss path recomputes their hidden
-//! vectors from gathered patches: 3x3 for a head with one convolution, 5x5 for two, where hidden
-//! values outside the map are zeroed in between. The dense head then only computes proposals, which
-//! have no gradient: no hidden map is stored and there is no dense backward. The gradients equal
-//! the dense ones exactly. If there are more convolutions, all but the last two are dense in the
-//! loss path too.
+//! vectors from gathered patches: 3x3 patches for a head with one convolution; 5x5 for two, with
+//! hidden values outside the map zeroed between the convolutions. The dense head only computes
+//! proposals, which have no gradient, so hidden maps are not stored and there is no dense backward
+//! pass. The gradients equal those of a dense head exactly. If there are more than two
+//! convolutions, the loss path uses the dense outputs of all but the last two.
 
 use std::sync::Arc;
 
@@ -37,26 +37,26 @@ const HEAD: &str = "rpn.head";
 const BOX_WEIGHTS: [f32; 4] = [1.0; 4];
 const INIT: Init = Init::Normal { std: 0.01 };
 
-/// Maximum number of convolutions that the loss path computes from patches.
+/// Number of last convolutions that the loss path computes from patches, at most.
 const SPARSE_CONVS: usize = 2;
 
 /// The pyramid and its anchors.
 #[derive(Debug)]
 pub(super) struct Rpn {
-    /// Inputs of the head's last convolutions: the pyramid, or the outputs of earlier convolutions.
+    /// Inputs of `convs`: the pyramid, or the outputs of the convolutions before `convs`.
     maps: Vec<TensorId>,
     anchors: TensorId,
     anchors_per_cell: usize,
-    /// The head's last convolutions.
+    /// Indices of the head's last convolutions, which the loss path computes from patches.
     convs: std::ops::Range<usize>,
 }
 
-/// The name of a convolution of the head.
+/// Parameter name prefix of the head's convolution `i`.
 fn conv_name(i: usize) -> String {
     format!("{HEAD}.conv.{i}.0")
 }
 
-/// Anchors of these sizes around a cell's corner, by level.
+/// The anchors of a cell with these sizes, for each level, relative to the cell.
 pub(super) fn level_cells(config: &Config, sizes: &[f32]) -> Vec<Vec<Box4>> {
     let ratios = config.ratios_of_levels(&config.model.anchors.ratios);
     let sides = config.by_level(sizes).into_iter().zip(ratios);
@@ -69,7 +69,7 @@ pub(super) fn level_cells(config: &Config, sizes: &[f32]) -> Vec<Vec<Box4>> {
     cells.collect()
 }
 
-/// Applies convolutions of the head to all maps.
+/// Applies the head's convolutions `convs` to all maps.
 fn dense_convs(
     net: &mut Net<'_>,
     maps: &mut [TensorId],
@@ -84,7 +84,7 @@ fn dense_convs(
     Ok(())
 }
 
-/// Proposals per image: [N, P, 4], their anchors [N, P], and counts [N].
+/// Proposals of each image: boxes [N, P, 4], anchor indices [N, P], and counts [N].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Proposals {
     pub(super) boxes: TensorId,
@@ -92,7 +92,7 @@ pub(super) struct Proposals {
     pub(super) counts: TensorId,
 }
 
-/// Weights of the head, shared by the dense and the sampled path.
+/// Weights of the head, shared by the dense head and the loss path.
 #[derive(Debug, Clone)]
 struct HeadWeights {
     convs: Vec<[TensorId; 2]>,
@@ -184,7 +184,7 @@ impl Rpn {
         net.part("rpn.head");
         let channels = self.channels(net);
         let cells = self.anchors_per_cell;
-        // All convolutions but the last, which may be fused with the predictors.
+        // The last convolution is added below, as it may be fused with the predictors.
         let last = self.convs.end - 1;
         let mut hidden = self.maps.clone();
         dense_convs(net, &mut hidden, self.convs.start..last)?;
@@ -207,12 +207,12 @@ impl Rpn {
         Ok((logits, deltas))
     }
 
-    /// Channels of the maps, and of the head's convolutions.
+    /// Number of channels of the maps and of the head's convolutions.
     fn channels(&self, net: &Net<'_>) -> usize {
         self.maps.first().map_or(0, |map| net.channels(*map))
     }
 
-    /// True if one op computes the head.
+    /// True if one op computes the last convolution and the predictors.
     fn fuses_head(&self, net: &Net<'_>) -> bool {
         let config = &net.spec.config;
         let channels = [self.channels(net); 2];
@@ -221,7 +221,8 @@ impl Rpn {
             && RpnHead::fits(self.maps.len(), self.anchors_per_cell, channels)
     }
 
-    /// The end of [`Self::dense_head`] as one op, with the same parameters.
+    /// The last convolution and the predictors of [`Self::dense_head`] as one op, with the same
+    /// parameters.
     fn fused_head(
         &self,
         net: &mut Net<'_>,
@@ -249,7 +250,7 @@ impl Rpn {
         Ok((logits, deltas))
     }
 
-    /// Losses on the sampled anchors. Call after adding the dense head.
+    /// Losses on the sampled anchors. Call it after adding the dense head.
     pub(super) fn losses(&self, net: &mut Net<'_>, truth: &Truth) -> Result<[Loss; 2], GraphError> {
         let Truth { images, objects, gt_boxes, .. } = *truth;
         let config = &net.spec.config.model.rpn;
@@ -328,7 +329,8 @@ impl Rpn {
         let level_sizes = level_sizes.map(|map| [map.dim(1), map.dim(2)]).collect();
         let clear = ClearOutside { anchors_per_cell, level_sizes };
         for (i, &[w, b]) in convs.iter().enumerate() {
-            // The last convolution computes one cell, the anchor's.
+            // The last convolution only computes the anchor's cell, so it is a linear layer on the
+            // patch.
             if i + 1 == convs.len() {
                 let inputs = LinearInputs { x: hidden, w, b, count: None };
                 hidden = net.program.apply1(Linear { relu: true, counted: false }, inputs)?;

@@ -1,7 +1,7 @@
 //! NCCL itself: a library of C functions, loaded at run time.
 //!
-//! Not through cudarc: it looks for library names that the runtime package does not install (which
-//! has only `libnccl.so.2`), and panics if a function is missing.
+//! Loaded without cudarc, which looks only for library names that the runtime package does not
+//! install (it installs `libnccl.so.2`), and panics if a function is missing.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -64,8 +64,7 @@ pub(super) fn library() -> Result<&'static Library, DeviceError> {
 
 impl Library {
     fn open(names: &[&str]) -> Result<Self, DeviceError> {
-        // SAFETY: loads NVIDIA's library, if there is one, whose initialisers have no
-        // preconditions.
+        // SAFETY: loads NVIDIA's library, if installed; its initialisers have no preconditions.
         let found = names.iter().find_map(|name| unsafe { libloading::Library::new(*name) }.ok());
         let Some(found) = found else {
             return Err(absent(&format!("is not found ({})", NAMES[0])));
@@ -75,16 +74,16 @@ impl Library {
         match unsafe { found.get::<unsafe extern "C" fn(*mut c_int) -> c_int>(b"ncclGetVersion") } {
             // SAFETY: it writes one number.
             Ok(get_version) => unsafe { get_version(&mut version) },
-            Err(_) => return Err(absent("does not say its version")),
+            Err(_) => return Err(absent("does not report its version")),
         };
         check_version(version)?;
-        // SAFETY: these are the signatures of NCCL 2, which newer versions only add to.
+        // SAFETY: the signatures are from NCCL 2, to which newer versions only add functions.
         unsafe { Self::functions(found, version) }
-            .map_err(|_| absent(&format!("{} lacks functions", version_text(version))))
+            .map_err(|_| absent(&format!("{} lacks required functions", version_text(version))))
     }
 
     /// # Safety
-    /// The library must be NCCL 2: the types here match its functions.
+    /// The library must be NCCL 2, whose functions have the types in [`Library`].
     unsafe fn functions(
         library: libloading::Library,
         version: c_int,
@@ -123,7 +122,7 @@ impl Library {
 }
 
 /// # Safety
-/// Null, or a zero-terminated string.
+/// `text` must be null or a zero-terminated string.
 unsafe fn text(text: *const c_char) -> String {
     if text.is_null() {
         return String::new();
@@ -136,7 +135,7 @@ unsafe fn text(text: *const c_char) -> String {
 fn fault(call: String, [name, detail]: [String; 2]) -> DeviceError {
     let detail = detail.lines().map(str::trim).find(|line| !line.is_empty());
     let detail = detail.map(|line| format!(" ({line})")).unwrap_or_default();
-    let reason = format!("{name}{detail}; run it with NCCL_DEBUG=INFO for more");
+    let reason = format!("{name}{detail}; set NCCL_DEBUG=INFO for details");
     DeviceError::Driver { call, reason }
 }
 
@@ -190,7 +189,7 @@ mod tests {
     #[test]
     fn library_other_than_nccl_is_rejected() {
         let said = message(&Library::open(&["libc.so.6"]).expect_err("another library"));
-        assert!(said.contains("does not say its version; install 2.16"), "{said}");
+        assert!(said.contains("does not report its version; install 2.16"), "{said}");
     }
 
     #[test]
@@ -209,9 +208,8 @@ mod tests {
         let of = |detail: &str| {
             message(&fault(call(Ranks { rank: 1, count: 4 }), ["bad".into(), detail.into()]))
         };
-        let wanted = "joining a group of GPUs as rank 1 of 4: bad; run it with NCCL_DEBUG=INFO for \
-                      more";
+        let wanted = "joining a group of GPUs as rank 1 of 4: bad; set NCCL_DEBUG=INFO for details";
         assert_eq!(of(""), wanted);
-        assert!(of("\n  no interface\nmore\n").contains(": bad (no interface); run it"));
+        assert!(of("\n  no interface\nmore\n").contains(": bad (no interface); set"));
     }
 }

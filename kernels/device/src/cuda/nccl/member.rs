@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::library::{Library, Raw};
 use crate::DeviceError;
 
-/// Time limit for a call into NCCL that delays leaving the group, and for leaving it.
+/// Time limit for another thread's NCCL call, which delays leaving the group, and for leaving it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A communicator; null once it is released.
@@ -34,7 +34,8 @@ impl Member {
         Self { library, handle: Mutex::new(Handle(raw)), has_left: AtomicBool::new(false) }
     }
 
-    /// Reports an error of an earlier all-reduce. A thread in an NCCL call has none to report yet.
+    /// Returns the error of an earlier all-reduce, if there is one; `Ok` while another thread is in
+    /// an NCCL call.
     pub(super) fn check(&self) -> Result<(), DeviceError> {
         if self.has_left.load(Ordering::SeqCst) {
             return Err(left());
@@ -53,22 +54,22 @@ impl Member {
         self.library.check(fault, raw, call)
     }
 
-    /// Rejects new calls from now on. True for the first caller, who then leaves the group.
+    /// Makes later calls fail. True for the first caller, which must then leave the group.
     pub(super) fn begin_to_leave(&self) -> bool {
         !self.has_left.swap(true, Ordering::SeqCst)
     }
 
-    /// Releases the communicator, once, on a separate thread that has called `prepare`: this thread
-    /// does not wait for NCCL.
+    /// Releases the communicator, once, on a separate thread that calls `prepare` first. This
+    /// thread waits at most [`PATIENCE`] for it.
     pub(super) fn leave(
         &self,
         prepare: impl FnOnce() -> Result<(), DeviceError> + Send + 'static,
     ) -> Result<(), DeviceError> {
         let fault = |reason: String| DeviceError::Driver { call: LEAVING.into(), reason };
-        let handle = self.take().ok_or_else(|| fault("another thread is inside of NCCL".into()))?;
+        let handle = self.take().ok_or_else(|| fault("another thread is calling NCCL".into()))?;
         let (library, (sender, receiver)) = (self.library, mpsc::channel());
         let give_up = move || {
-            // Moves the whole struct here, not only the pointer.
+            // Captures the whole struct, which is `Send`, not only the pointer.
             let handle = handle;
             let ended = prepare().and_then(|()| {
                 // SAFETY: the handle was taken, so it is released once, and no other thread is
@@ -83,10 +84,11 @@ impl Member {
         let seconds = PATIENCE.as_secs_f32();
         receiver
             .recv_timeout(PATIENCE)
-            .unwrap_or_else(|_| Err(fault(format!("NCCL has not left it within {seconds} s"))))
+            .unwrap_or_else(|_| Err(fault(format!("NCCL did not return within {seconds} s"))))
     }
 
-    /// The communicator, unless another thread stays in an NCCL call with it.
+    /// Takes the communicator, unless another thread's NCCL call with it takes longer than
+    /// [`PATIENCE`].
     fn take(&self) -> Option<Handle> {
         const LOOKS: u32 = 100;
         for _ in 0..LOOKS {
@@ -114,10 +116,10 @@ impl Member {
 
 const LEAVING: &str = "leaving the group of GPUs";
 
-/// The error for use after leaving.
+/// The error of a call after the group was left.
 fn left() -> DeviceError {
     let call = "all-reduce".to_string();
-    DeviceError::Driver { call, reason: "the group was left".into() }
+    DeviceError::Driver { call, reason: "this rank has left the group of GPUs".into() }
 }
 
 #[cfg(test)]
@@ -148,7 +150,7 @@ mod tests {
         0
     }
 
-    /// A member whose library has these functions; no other is called.
+    /// A member whose library has this abort function; the test calls no function marked as unused.
     fn member(abort: extern "C" fn(Raw) -> c_int) -> Arc<Member> {
         extern "C" fn unused_id(_: *mut UniqueId) -> c_int {
             1
@@ -173,7 +175,7 @@ mod tests {
         extern "C" fn no_detail(_: Raw) -> *const c_char {
             ptr::null()
         }
-        // SAFETY: any installed library will do; none of its functions is called.
+        // SAFETY: any installed library serves; none of its functions is called.
         let some = unsafe { libloading::Library::new("libc.so.6") }.expect("libc");
         let library = Box::leak(Box::new(Library {
             version: OLDEST,
@@ -197,10 +199,10 @@ mod tests {
         let leaver = member.clone();
         assert!(member.begin_to_leave() && !member.begin_to_leave(), "only once");
         thread::spawn(move || sender.send(leaver.leave(|| Ok(()))));
-        // The thread of the step gets the error at once, while NCCL still waits.
+        // The training thread gets the error at once, while NCCL's abort still waits.
         assert_eq!(member.check(), Err(left()));
         let ended = receiver.recv_timeout(60 * PATIENCE).expect("it returns");
-        assert!(message(&ended.expect_err("still inside")).contains("not left it within 1 s"));
+        assert!(message(&ended.expect_err("still inside")).contains("did not return within 1 s"));
     }
 
     #[test]
@@ -210,7 +212,7 @@ mod tests {
         assert_eq!(member.check(), Ok(()));
         let leaver = member.clone();
         let ended = thread::spawn(move || leaver.leave(|| Ok(()))).join().expect("no panic");
-        assert!(message(&ended.expect_err("it is inside")).contains("inside of NCCL"));
+        assert!(message(&ended.expect_err("it is inside")).contains("is calling NCCL"));
         drop(inside);
     }
 

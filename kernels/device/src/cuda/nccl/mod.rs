@@ -20,11 +20,11 @@ use member::Member;
 
 /// The NCCL variable for all-reduces in the switch (NVLink SHARP).
 const NVLS: &str = "NCCL_NVLS_ENABLE";
-/// The variable by which NCCL 2.22 and newer delay the connections of an algorithm to its first
-/// use, which would be during a capture.
+/// The variable of NCCL (2.22 and newer) that delays an algorithm's connections to its first use,
+/// which would be during a capture.
 const LATE_CONNECTIONS: &str = "NCCL_RUNTIME_CONNECT";
 
-/// How a device joins its group.
+/// Options for joining a group of ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NcclOptions {
     /// Lets NCCL reduce in the switch (NVLink SHARP).
@@ -33,7 +33,7 @@ pub struct NcclOptions {
     pub timeout: Duration,
 }
 
-/// A new identifier of a group of ranks: one of them creates it, and all pass it to
+/// A new identifier for a group of ranks: one rank creates it, and all ranks pass it to
 /// [`super::CudaDevice::join`].
 ///
 /// # Errors
@@ -62,8 +62,9 @@ pub fn nccl_variables(nvls: bool) -> Vec<(&'static str, &'static str)> {
     std::iter::once((LATE_CONNECTIONS, "0")).chain(switch).collect()
 }
 
-/// Runs before NCCL reads its variables. A user's own value of [`NVLS`] is kept; delayed
-/// connections would begin during a capture, where CUDA rejects them.
+/// Checks the variables before NCCL reads them. Any value of [`NVLS`] that the user has set is
+/// accepted. Delayed connections are rejected: they would begin during a capture, where CUDA does
+/// not allow them.
 fn check_variables(
     nvls: bool,
     value_of: impl Fn(&str) -> Option<OsString>,
@@ -105,8 +106,9 @@ impl Communicator {
         check_variables(options.nvls, |name| std::env::var_os(name))?;
         let (context, id) = (context.clone(), UniqueId(*id));
         let (sender, receiver) = mpsc::channel();
-        // NCCL waits for the other ranks without a limit. A thread that waits forever ends with the
-        // process; if they come too late, its result is dropped.
+        // Joins on a separate thread, as NCCL waits for the other ranks without a time limit. A
+        // thread that waits forever ends with the process; if the ranks join too late, its result
+        // is dropped.
         let start = move || drop(sender.send(Self::start(library, context, ranks, id)));
         let call = || call(ranks);
         let spawned = thread::Builder::new().name("nccl join".into()).spawn(start);
@@ -126,13 +128,13 @@ impl Communicator {
     ) -> Result<Self, DeviceError> {
         context.bind()?;
         let mut raw = ptr::null_mut();
-        // SAFETY: the GPU's context is current on this thread, and NCCL takes the GPU from there;
-        // it writes one handle.
+        // SAFETY: the GPU's context is current on this thread, and NCCL uses this context's GPU; it
+        // writes one handle.
         let result =
             unsafe { (library.init_rank)(&mut raw, ranks.count as c_int, id, ranks.rank as c_int) };
         library.check(result, ptr::null_mut(), || call(ranks))?;
         let communicator = Self { ranks, member: Member::new(library, raw), context };
-        // The first all-reduce also initialises NCCL: better here than during a capture.
+        // The first all-reduce also initialises NCCL, which should not happen during a capture.
         let context = &communicator.context;
         let stream = Stream::new(context, Priority::Normal)?;
         let [from, to] = [Allocation::new(context, 4)?, Allocation::new(context, 4)?];
@@ -150,7 +152,7 @@ impl Communicator {
             DType::F16 => HALF,
             DType::F32 => FLOAT,
             other => {
-                let reason = format!("{other:?} is not added up");
+                let reason = format!("{other:?} is not supported");
                 return Err(DeviceError::Driver { call: call(), reason });
             }
         };
@@ -170,7 +172,7 @@ impl Communicator {
         library.check(result, raw, call)
     }
 
-    /// Reports an error of an earlier all-reduce, if it is already known. Never waits.
+    /// Returns the error of an earlier all-reduce, if it is already known. Never waits.
     pub(super) fn check(&self) -> Result<(), DeviceError> {
         self.member.check()
     }
@@ -178,8 +180,9 @@ impl Communicator {
     /// Ends the all-reduces that wait for other ranks, with undefined results, and leaves the
     /// group.
     ///
-    /// `graphs` are those that contain all-reduces: NCCL waits here until they are destroyed. The
-    /// driver destroys a running one once it has ended, which NCCL's abort causes.
+    /// `graphs` returns the graphs that contain all-reduces, which are dropped: NCCL's abort waits
+    /// until they are destroyed. The driver destroys a running graph once it has ended, which the
+    /// abort causes.
     pub(super) fn abort<G: Send + 'static>(
         &self,
         graphs: impl FnOnce() -> G,
@@ -197,8 +200,8 @@ impl Communicator {
 
 impl Drop for Communicator {
     fn drop(&mut self) {
-        // Not by ncclCommDestroy, which may wait for the other ranks. The device has dropped its
-        // graphs and waited for its work; an error can no longer be reported.
+        // Aborts instead of calling ncclCommDestroy, which may wait for the other ranks. The device
+        // has dropped its graphs and waited for its work; an error can no longer be reported.
         let _ = self.abort(|| ());
     }
 }

@@ -1,11 +1,11 @@
-//! Cases of `anchors` for the table of ops.
+//! Test and benchmark cases of `anchors`.
 
 use super::Anchors;
 use crate::boxes::{AnchorLevel, cell_anchors};
 use crate::case::OpCase;
 
-/// No level, an empty one, one cell, primes, the pyramid of an 800x1344 image, and more levels and
-/// cells than one CUDA launch can take.
+/// No level, an empty level, one cell, prime sizes, the pyramid of an 800x1344 image, and more
+/// levels and cells than one CUDA launch supports.
 pub fn cases() -> Vec<OpCase> {
     let pyramids: [&[(usize, usize)]; 5] = [
         &[],

@@ -1,9 +1,10 @@
 //! Anchors of every level of a feature pyramid.
 //!
-//! Matches torchvision's `AnchorGenerator.grid_anchors` and maskrcnn-benchmark's; the anchors of a
-//! cell come from [`crate::boxes::cell_anchors`], `cell_anchors_detectron` or `cell_anchors_exact`.
+//! Matches the anchors of torchvision (`AnchorGenerator.grid_anchors`) and maskrcnn-benchmark; the
+//! anchors of a cell come from [`crate::boxes::cell_anchors`], `cell_anchors_detectron` or
+//! `cell_anchors_exact`.
 //!
-//! Edges: no level, or levels without cells, give an empty tensor.
+//! Edge cases: no level, or levels without cells, give an empty tensor.
 
 mod cases;
 
@@ -23,7 +24,7 @@ op! {
         pub levels: Vec<AnchorLevel>,
     }
     out {
-        /// In the order (level, y, x, cell).
+        /// Ordered by (level, y, x, anchor of the cell).
         anchors: Box "[A, 4]",
     }
 }
@@ -68,14 +69,14 @@ impl Kernel for Anchors {
     }
 }
 
-/// Cells and parts of a launch, as in `anchors.cu`.
+/// Maximum cell anchors and parts per launch, as in `anchors.cu`.
 const MAX_CELLS: usize = 64;
 const MAX_PARTS: usize = 8;
 
-/// Some cell anchors of a level, at each of its positions.
+/// A subset of a level's cell anchors, for all positions of the level.
 struct Part<'a> {
     level: &'a AnchorLevel,
-    /// Output row of the first cell at the first position.
+    /// Output row of the subset's first anchor at the first position.
     first: usize,
     cells: &'a [Box4],
 }
@@ -94,7 +95,7 @@ fn parts(op: &Anchors) -> Vec<Part<'_>> {
     parts
 }
 
-/// `Parts` of `anchors.cu`.
+/// The kernel argument `Parts` of `anchors.cu`.
 fn parts_arg(parts: &[Part<'_>]) -> Arg {
     let mut cells = [[0f32; 4]; MAX_CELLS];
     let mut cell = 0;

@@ -1,4 +1,4 @@
-//! Cases of `decode_proposals` for the table of ops.
+//! Test and benchmark cases of `decode_proposals`.
 
 use super::DecodeProposals;
 use crate::Role;
@@ -8,8 +8,8 @@ use crate::case::{OpCase, integers, normal};
 /// Height and width of each level.
 type Maps<'a> = &'a [(usize, usize)];
 
-/// No image, no row, rows with an invalid anchor index, primes, more levels than one CUDA launch
-/// can take, and 2000 per level in a training step; then maps that are f32 on every device.
+/// No image, no row, rows with an invalid anchor index, prime sizes, more levels than one CUDA
+/// launch supports, and 2000 rows per level as in a training step.
 pub fn cases() -> Vec<OpCase> {
     let shapes: [(usize, usize, Maps<'static>); 7] = [
         (0, 5, &[(2, 3)]),

@@ -1,10 +1,10 @@
 //! Proposals of the selected anchors: decoded, clipped, scored.
 //!
-//! Matches torchvision's `RegionProposalNetwork.filter_proposals` up to its NMS: a proposal is
-//! valid if both sides are at least `min_size` after the clip and its score is at least
-//! `score_threshold`.
+//! Matches the steps before NMS of torchvision's `RegionProposalNetwork.filter_proposals`: a
+//! proposal is valid if both sides of the clipped box are at least `min_size` and the score is at
+//! least `score_threshold`.
 //!
-//! Edges: an invalid anchor index gives a box of zeros and score -1.
+//! Edge cases: an invalid anchor index gives a box of zeros and score -1.
 
 mod cases;
 
@@ -21,13 +21,13 @@ pub use cases::cases;
 op! {
     /// Decodes the anchors selected by `idx`.
     pub struct DecodeProposals = "decode_proposals" {
-        /// Boxes are inclusive.
+        /// Box corners are inclusive: width = x2 - x1 + 1.
         pub plus_one: bool,
         /// Minimum width and height in network pixels.
         pub min_size: f32,
         /// Minimum score.
         pub score_threshold: f32,
-        /// Factors of the four deltas.
+        /// Weights of dx, dy, dw, dh in the box coding.
         pub weights: [f32; 4],
     }
     in DecodeProposalsInputs {
@@ -60,7 +60,8 @@ impl Kernel for DecodeProposals {
     }
 
     fn cost(&self, _inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        // Only the selected anchors of the maps are read: 5 values, an index and the anchor.
+        // Per selected anchor: 5 map values, an index and the anchor are read; 5 values are
+        // written.
         let rows = outputs[1].len() as u64;
         Cost { flops: 40 * rows, bytes: (5 + 1 + 4 + 5) * 4 * rows }
     }
@@ -147,14 +148,15 @@ fn proposal(
     (b, if counts { score } else { -1.0 })
 }
 
-/// Levels of a launch, as in `decode_proposals.cu`.
+/// Maximum levels per launch, as in `decode_proposals.cu`.
 const MAX_LEVELS: usize = 8;
 
 fn anchors_of(logits: &Buffer<'_>) -> usize {
     logits.desc.shape[1..].iter().product()
 }
 
-/// `Levels` of `decode_proposals.cu`; `first` is the first anchor of the first level.
+/// The kernel argument `Levels` of `decode_proposals.cu`; `first` is the index of the first level's
+/// first anchor.
 fn levels_arg(
     logits: &[&Buffer<'_>],
     deltas: &[&Buffer<'_>],

@@ -1,4 +1,4 @@
-//! Cases of `detections` for the table of ops.
+//! Test and benchmark cases of `detections`.
 
 use super::Detections;
 use crate::Role;
@@ -8,10 +8,10 @@ use crate::case::{OpCase, constant, floats, index, normal};
 /// Images, RoIs per image, foreground classes, detections per image.
 type Shape = (usize, usize, usize, usize);
 
-/// No image, RoI, class or output slot, one, primes, and 1000 RoIs in each of two images with 80
-/// classes; then RoIs not sorted by image, with NaN logits among them, and more RoIs of a class
-/// than CUDA sorts in shared memory (2,048), with more kept than fit in a chunk of 64; logits that
-/// are f32 on every device; and deltas shared by all classes.
+/// No image, RoI, class or output slot; one of each; prime sizes; 1000 RoIs in each of two images
+/// with 80 classes. Then RoIs not sorted by image, some with NaN logits; more RoIs per class than
+/// CUDA sorts in shared memory (2,048), of which more are kept than fit in a chunk of 64; and
+/// deltas shared by all classes.
 pub fn cases() -> Vec<OpCase> {
     let shapes: [Shape; 7] = [
         (0, 3, 2, 5),
@@ -35,7 +35,7 @@ pub fn cases() -> Vec<OpCase> {
         .collect()
 }
 
-/// The case with the background's deltas used for all classes.
+/// The case with the background's four deltas shared by all classes.
 fn shared_deltas(mut case: OpCase) -> OpCase {
     let deltas = &mut case.inputs[1];
     let (rows, width) = (deltas.desc.dim(0), deltas.desc.dim(1));
@@ -130,8 +130,8 @@ mod tests {
         assert_eq!((outputs[5].as_i32(), outputs[4].as_i32()), (&[0][..], &[0][..]));
     }
 
-    /// Independent reference: all classes of all RoIs in one list, filtered by score and size,
-    /// `batched_nms`, top D.
+    /// Independent reference: puts all classes of all RoIs into one list, filters it by score and
+    /// size, and keeps the top D after `batched_nms`.
     #[test]
     fn detections_match_plain_rule() {
         for case in cases().iter().filter(|c| c.inputs[0].desc.shape[0] < 500) {

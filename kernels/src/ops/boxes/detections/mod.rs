@@ -2,10 +2,11 @@
 //!
 //! Matches torchvision's `RoIHeads.postprocess_detections`: softmax, a box for each class, clip to
 //! the image, drop scores <= `score_threshold` and sides < `min_size`, NMS within each class, the
-//! best `per_image`. Orders are total: (score descending, roi * K + class ascending).
-//! maskrcnn-benchmark finds the same set (unless scores tie at the cutoff), in another order.
+//! best `per_image`. Detections are ranked by (score descending, roi * K + class ascending), so the
+//! order is unique. maskrcnn-benchmark finds the same set in a different order (unless scores tie
+//! at the cutoff).
 //!
-//! Edges: a RoI with a NaN logit gives no detection.
+//! Edge cases: a RoI with a NaN logit gives no detection.
 
 mod cases;
 
@@ -27,15 +28,16 @@ op! {
     pub struct Detections = "detections" {
         /// Detections must have a score above this.
         pub score_threshold: f32,
-        /// A detection is suppressed if its IoU with a better one of its class is above this.
+        /// A detection is suppressed if its IoU with a higher-scoring detection of the same class
+        /// is above this.
         pub nms_threshold: f32,
         /// Detections kept per image.
         pub per_image: usize,
-        /// Factors of the four deltas.
+        /// Weights of dx, dy, dw, dh in the box coding.
         pub weights: [f32; 4],
         /// Minimum width and height in network pixels; torchvision: 1e-2.
         pub min_size: f32,
-        /// Boxes are inclusive.
+        /// Box corners are inclusive: width = x2 - x1 + 1.
         pub plus_one: bool,
     }
     in DetectionsInputs {
@@ -43,11 +45,11 @@ op! {
         class_logits: real "[M, K+1]",
         /// `4(K+1)` columns, or 4 shared by all classes.
         box_deltas: real "[M, Deltas]",
-        /// Boxes that the deltas start from.
+        /// Boxes to which the deltas are applied.
         rois: f32 "[M, 4]",
         /// Image of the RoI.
         image_idx: i32 "[M]",
-        /// RoIs in use.
+        /// Number of RoIs in use.
         num_rois: i32 "[1]",
         /// Height and width of the network's input without padding.
         network_sizes: i32 "[N, 2]",
@@ -61,9 +63,9 @@ op! {
         labels: Index "[N*D]",
         /// Image of the detection, or -1.
         image_of_row: Index "[N*D]",
-        /// Detections of each image.
+        /// Number of detections of each image.
         counts: Index "[N]",
-        /// Detections of all images.
+        /// Number of detections of all images.
         num_detections: Index "[1]",
     }
 }
@@ -83,7 +85,7 @@ impl Kernel for Detections {
             4 => Ok(()),
             deltas if deltas == 4 * columns => Ok(()),
             _ => {
-                let expected = format!("[M, {}], 4 for each class, or [M, 4]", 4 * columns);
+                let expected = format!("[M, {}], 4 per class, or [M, 4]", 4 * columns);
                 Err(check::shape_error(dims.op(), "box_deltas", of.box_deltas, expected))
             }
         }
@@ -109,7 +111,8 @@ impl Kernel for Detections {
         let rois = StructArg::new().pointers(reads, 5).arg();
         let setting = plan.setting(self);
 
-        // One warp per RoI; fewer RoIs per block if the scores of more do not fit.
+        // One warp per RoI; the number of RoIs per block is limited by the shared memory for their
+        // scores.
         let row_bytes = 4 * (plan.classes + 1);
         let warps = (SHARED_BYTES / row_bytes).clamp(1, BLOCK as usize / 32);
         let score = "detections_score_f16";
@@ -174,7 +177,7 @@ const CHUNK: usize = 64;
 /// Shared memory available to a block on every device.
 const SHARED_BYTES: usize = 48 << 10;
 
-/// Arrays of `Scratch` in `detections.cu`, in its order.
+/// Indices of the arrays of `Scratch` in `detections.cu`, in declaration order.
 const SCORES: usize = 0;
 const KEYS: usize = 1;
 const BOXES: usize = 2;
@@ -182,12 +185,12 @@ const KEPT: usize = 3;
 const KEPT_COUNTS: usize = 4;
 const ARRAYS: usize = 5;
 
-/// Extents, and offset and length of each array in the scratch memory.
+/// Sizes of the problem, and offset and length of each array in the scratch memory.
 struct Plan {
     rois: usize,
     classes: usize,
     images: usize,
-    /// Delta groups per RoI: one per class, or one shared by all.
+    /// Groups of four deltas per RoI: one per class, or one shared by all.
     groups: usize,
     pieces: [(usize, usize); ARRAYS],
     bytes: usize,
@@ -218,7 +221,7 @@ impl Plan {
         workspace.piece(offset, bytes, access)
     }
 
-    /// Builds `Scratch`; arrays that a kernel does not access are null.
+    /// The kernel argument `Scratch`; arrays that the kernel does not access are null.
     fn scratch(&self, workspace: Workspace, touched: &[(usize, Access)]) -> Arg {
         let mut pointers = vec![Arg::Null; ARRAYS];
         for &(array, access) in touched {
@@ -239,7 +242,7 @@ impl Plan {
     }
 }
 
-/// A class of a RoI that passed the score and size thresholds.
+/// A pair of RoI and class that passed the score and size thresholds.
 #[derive(Clone, Copy)]
 struct Candidate {
     image: usize,
@@ -254,7 +257,7 @@ fn candidates(op: &Detections, args: &CpuArgs<'_>, num_images: usize) -> Vec<Can
     let inputs = DetectionsInputs::of(&args.inputs);
     let classes = inputs.class_logits.shape()[1];
     let (logits, deltas) = (inputs.class_logits.f32(), as_boxes(inputs.box_deltas.f32()));
-    // Deltas per class, or shared by all.
+    // Groups of four deltas per RoI: one per class, or one shared by all classes.
     let groups = inputs.box_deltas.shape()[1] / 4;
     let (rois, image_idx) = (as_boxes(inputs.rois.f32()), inputs.image_idx.i32());
     let num_rois = at_most(inputs.num_rois.i32()[0], rois.len());
@@ -268,7 +271,7 @@ fn candidates(op: &Detections, args: &CpuArgs<'_>, num_images: usize) -> Vec<Can
             let deltas = &deltas[roi * groups..][..groups];
             scores.into_iter().enumerate().skip(1).filter_map(move |(class, score)| {
                 let image = image?;
-                // NaN is not above any threshold.
+                // False for a NaN score.
                 let passes = score > op.score_threshold;
                 if !passes {
                     return None;
@@ -292,7 +295,7 @@ fn softmax(logits: &[f32]) -> Vec<f32> {
     scores
 }
 
-/// NMS of one class in one image. At most `per_image` of a class are kept.
+/// NMS of one class in one image; keeps at most `per_image` detections.
 fn survive(op: &Detections, group: &[Candidate]) -> Vec<Candidate> {
     let boxes: Vec<Box4> = group.iter().map(|c| c.b).collect();
     let kept = nms_sorted(&boxes, op.nms_threshold, op.plus_one, op.per_image);

@@ -1,10 +1,10 @@
-//! Cases of `encode_boxes` for the table of ops.
+//! Test and benchmark cases of `encode_boxes`.
 
 use super::EncodeBoxes;
 use crate::case::boxes::boxes;
 use crate::case::{OpCase, integers};
 
-/// No row, no ground truth, one, primes, and 512 RoIs in each of 12 images.
+/// No row, no ground truth, one of each, prime sizes, and 512 RoIs in each of 12 images.
 pub fn cases() -> Vec<OpCase> {
     [(0, 2, 3), (5, 2, 0), (1, 1, 1), (101, 5, 7), (6144, 12, 100)]
         .iter()

@@ -2,7 +2,7 @@
 //!
 //! Matches torchvision's `BoxCoder.encode` (and maskrcnn-benchmark's with `plus_one`).
 //!
-//! Edges: a row with an invalid ground-truth index is 0 too.
+//! Edge cases: rows with an invalid ground-truth index are also 0.
 
 mod cases;
 
@@ -18,9 +18,9 @@ pub use cases::cases;
 op! {
     /// Encodes the foreground rows.
     pub struct EncodeBoxes = "encode_boxes" {
-        /// Factors of the four deltas.
+        /// Weights of dx, dy, dw, dh in the box coding.
         pub weights: [f32; 4],
-        /// Boxes are inclusive.
+        /// Box corners are inclusive: width = x2 - x1 + 1.
         pub plus_one: bool,
     }
     in EncodeBoxesInputs {
@@ -28,7 +28,7 @@ op! {
         boxes: f32 "[M, 4]",
         /// Image of the row.
         image_idx: i32 "[M]",
-        /// Ground truth of the row's image.
+        /// Index of the matched ground truth within the row's image.
         matched: i32 "[M]",
         /// Ground truth.
         gt_boxes: f32 "[N, G, 4]",
@@ -38,7 +38,7 @@ op! {
     out {
         /// Deltas times `weights`; 0 in rows that are not positive.
         targets: Box "[M, 4]",
-        /// The matched ground truth, or 0.
+        /// The matched ground-truth box, or zeros.
         matched_boxes: Box "[M, 4]",
     }
 }

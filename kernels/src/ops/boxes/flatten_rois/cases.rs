@@ -1,10 +1,10 @@
-//! Cases of `flatten_rois` for the table of ops.
+//! Test and benchmark cases of `flatten_rois`.
 
 use super::FlattenRois;
 use crate::case::boxes::boxes;
 use crate::case::{OpCase, integers};
 
-/// No image, no proposal, one, primes, and 1000 in each of 12 images.
+/// No image, no proposal, one proposal, prime sizes, and 1000 proposals in each of 12 images.
 pub fn cases() -> Vec<OpCase> {
     [(0, 3), (2, 0), (1, 1), (5, 7), (12, 1000)]
         .iter()

@@ -17,15 +17,15 @@ op! {
     in FlattenRoisInputs {
         /// Boxes of each image.
         proposals: f32 "[N, P, 4]",
-        /// Boxes in use.
+        /// Number of boxes in use of each image.
         counts: i32 "[N]",
     }
     out {
         /// Boxes in use, image after image, then zeros.
         rois: Box "[N*P, 4]",
-        /// Image of the row, -1 past the last.
+        /// Image of the row; -1 in unused rows.
         image_idx: Index "[N*P]",
-        /// Rows in use.
+        /// Number of rows in use.
         num_rois: Index "[1]",
     }
 }

@@ -1,4 +1,4 @@
-//! Cases of `keypoint_peaks` for the table of ops.
+//! Test and benchmark cases of `keypoint_peaks`.
 
 use super::KeypointPeaks;
 use crate::Role;
@@ -6,8 +6,8 @@ use crate::case::boxes::boxes;
 use crate::case::{OpCase, constant, normal};
 use crate::cpu::HostTensor;
 
-/// No box, no keypoint, a map of one value, primes, boxes smaller and larger than their maps, the
-/// largest map, and person detections.
+/// No box, no keypoint, a map of one value, prime sizes, boxes smaller and larger than their maps,
+/// the largest map, and person detections.
 pub fn cases() -> Vec<OpCase> {
     let rows = [
         (0, 17, 56, 0, 20.0),
@@ -31,7 +31,7 @@ pub fn cases() -> Vec<OpCase> {
         .collect()
 }
 
-/// Adds a hill to each map, so that one pixel stands out.
+/// Adds a bump to each map, so that the maximum is clearly at one pixel.
 fn bumps(mut maps: HostTensor, side: usize) -> HostTensor {
     for (row, map) in maps.as_f32_mut().chunks_mut(side * side).enumerate() {
         let at = [(5 * row + 3) % side, (11 * row + 1) % side];
@@ -53,7 +53,7 @@ mod tests {
         run(&KeypointPeaks, &inputs).remove(0).as_f32().to_vec()
     }
 
-    /// Equal values: the first one wins; all NaN: the first pixel.
+    /// The first of equal values is the peak; an all-NaN map peaks at the first pixel.
     #[test]
     fn peak_tie_goes_to_first_and_nan_to_pixel_0() {
         let b = [0.0, 0.0, 3.0, 3.0];

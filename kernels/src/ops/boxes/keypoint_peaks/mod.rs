@@ -2,9 +2,9 @@
 //!
 //! Matches `heatmaps_to_keypoints` of torchvision and detectron2: a map is upsampled to its box,
 //! whose sides are rounded up to integers of at least 1, by bicubic interpolation (a = -0.75,
-//! repeated borders), and the centre of its maximum is taken; of equal pixels the first, row by
-//! row. Edges: in a box without extent the relative position is 0.5; an all-NaN map peaks at pixel
-//! 0.
+//! repeated borders), and the peak is the centre of the maximal pixel; of equal pixels the first in
+//! row-major order. Edge cases: along a side of length 0 the relative position is 0.5; an all-NaN
+//! map peaks at pixel 0.
 
 mod cases;
 
@@ -24,11 +24,11 @@ op! {
     #[derive(Copy, Eq)]
     pub struct KeypointPeaks = "keypoint_peaks" {}
     in KeypointPeaksInputs {
-        /// Logits: M * K maps of S * S.
+        /// Logits: M * K maps of S x S.
         maps: real "[Rows, Pixels]",
         /// Boxes in network pixels.
         boxes: f32 "[M, 4]",
-        /// Rows in use.
+        /// Number of rows in use.
         count: i32 "[1]",
     }
     out {
@@ -38,10 +38,10 @@ op! {
     }
 }
 
-/// The longest side of a map: a block of the kernel holds an entire map.
+/// Maximum side of a map: a block of the kernel holds an entire map.
 pub const MAX_SIDE: usize = 64;
 
-/// Keypoints of a box, and the side of their maps.
+/// Number of keypoints per box, and side of their maps.
 fn sizes([maps, boxes]: [&TensorDesc; 2]) -> [usize; 2] {
     [maps.dim(0) / boxes.dim(0).max(1), maps.dim(1).isqrt()]
 }
@@ -59,7 +59,7 @@ impl Kernel for KeypointPeaks {
         Ok(())
     }
 
-    /// The cost depends on the boxes; assumes boxes of 200 pixels.
+    /// The cost depends on the box sizes; 200 x 200 pixels are assumed.
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         let maps = outputs[0].len() as u64 / 4;
         Cost::streaming(inputs, outputs, maps * 8 * (200 * 200 + 200 * MAX_SIDE as u64))
@@ -94,14 +94,14 @@ impl Kernel for KeypointPeaks {
 /// The bicubic coefficient, as in torch and OpenCV.
 const A: f32 = -0.75;
 
-/// The positions that a pixel on an upsampled axis reads, and their weights.
+/// The input positions read by one pixel of an upsampled axis, and their weights.
 struct Taps {
     at: [usize; 4],
     weights: [f32; 4],
 }
 
 impl Taps {
-    /// The taps of pixel `at`; `scale` is the ratio of `side` positions to upsampled pixels.
+    /// The taps of pixel `at`; `scale` is `side` divided by the number of upsampled pixels.
     fn new(at: usize, side: usize, scale: f32) -> Self {
         let source = scale * (at as f32 + 0.5) - 0.5;
         let first = source.floor();
@@ -122,13 +122,13 @@ impl Taps {
     }
 }
 
-/// Length of a side, at least 1, and its length rounded up to pixels.
+/// Length of a box side, at least 1, and that length rounded up to an integer.
 fn lengths(low: f32, high: f32) -> (f32, usize) {
     let length = (high - low).max(1.0);
     (length, length.ceil() as usize)
 }
 
-/// The centre of pixel `at` relative to the side from `low` to `high`.
+/// The centre of pixel `at` as a fraction of the box side from `low` to `high`.
 fn share(at: usize, low: f32, high: f32) -> f32 {
     let (length, pixels) = lengths(low, high);
     let extent = high - low;

@@ -1,13 +1,13 @@
-//! Cases of `nms_proposals` for the table of ops.
+//! Test and benchmark cases of `nms_proposals`.
 
 use super::{NmsProposals, ProposalScope};
 use crate::Role;
 use crate::case::boxes::boxes;
 use crate::case::{OpCase, index, integers, uniform};
 
-/// No image, no row, no output slot, one row, primes, around a chunk of 64 and a band of 33 chunks
-/// in CUDA's comparison, and 2000 per level in a training step; then unsorted levels, more levels
-/// than CUDA has slots for, and rows that mostly suppress one another.
+/// No image, no row, no output slot, one row, prime sizes, row counts around a chunk of 64 and
+/// around a band of 33 chunks in the CUDA kernel, and 2000 rows per level as in a training step;
+/// then unsorted levels, more levels than CUDA has slots for, and rows that are mostly suppressed.
 pub fn cases() -> Vec<OpCase> {
     let shapes = [
         (0, 7, 5, 3),
@@ -61,8 +61,8 @@ pub fn cases() -> Vec<OpCase> {
         .collect()
 }
 
-/// Groups of images: none, one image each, several groups, selections that keep all and nothing,
-/// and scores that are all equal.
+/// Cases of scope `Batch`: no images, groups of one image, several groups, selections that keep all
+/// rows or none, and scores that are all equal.
 fn groups_of_images() -> impl Iterator<Item = OpCase> {
     let shapes = [(0, 7, 5, 1), (2, 0, 5, 2), (4, 7, 0, 2), (3, 101, 17, 1), (6, 101, 170, 3)];
     let large = [(4, 4801, 3000, 2), (2, 101, 1000, 2)];
@@ -84,7 +84,7 @@ fn groups_of_images() -> impl Iterator<Item = OpCase> {
     spread.chain(equal)
 }
 
-/// `size`: images and rows. `spread`: range of the corners and of the side lengths.
+/// `size` is (images, rows); `spread` is the range of the corners and of the side lengths.
 fn case(
     op: NmsProposals,
     size: (usize, usize),
@@ -129,7 +129,7 @@ mod tests {
         NmsProposals { threshold: 0.7, post_top_n, level_top_n: None, plus_one: false, scope }
     }
 
-    /// Row 0 suppresses row 1; row 3 is on another level; row 5 is invalid.
+    /// Row 0 suppresses row 1; row 3 is on a different level; row 5 is invalid.
     #[test]
     fn image_scope_ranks_all_levels_together() {
         let outputs = run(&op(5, ProposalScope::Image), &hand_boxes());
@@ -148,8 +148,9 @@ mod tests {
         assert_eq!(outputs[2].as_i32(), [10, 12, 23, 24, -1, -1]);
     }
 
-    /// Two images with the same rows, the second with halved scores: the top 5 over both are 0.9,
-    /// 0.85, 0.5, 0.5, and 0.45 from the second; levels keep their order.
+    /// Two images with the same rows, the second with halved scores: the top 5 over both images are
+    /// 0.9, 0.85, 0.5 and 0.5 from the first and 0.45 from the second; within an image, levels stay
+    /// in order.
     #[test]
     fn batch_scope_limits_proposals_per_image_group() {
         let twice = |tensor: &HostTensor, shape: &[usize], factor: f32| {

@@ -1,10 +1,11 @@
 //! The proposals of each image that survive non-maximum suppression, best first.
 //!
-//! Matches torchvision's `filter_proposals` from its NMS on (scope `Image`). All orders are total:
-//! (score descending, input row ascending). Scope `Batch` is the training-time selection of
-//! maskrcnn-benchmark's `select_over_all_levels`; of equal scores the lower image's row is kept.
+//! Scope `Image` matches torchvision's `filter_proposals` from NMS onwards. Rows are ranked by
+//! (score descending, input row ascending), so the order is unique. Scope `Batch` is the
+//! training-time selection of maskrcnn-benchmark's `select_over_all_levels`; of equal scores the
+//! row of the lower image index is kept.
 //!
-//! Cost: at most M^2 / 2 overlaps per level; deterministic.
+//! Cost: at most M^2 / 2 IoUs per level. Deterministic.
 
 mod cases;
 
@@ -21,12 +22,12 @@ pub use cases::cases;
 /// The scope over which `post_top_n` is applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProposalScope {
-    /// Per image: its best survivors over all levels, by (score, row).
+    /// Per image: the best survivors over all levels, ordered by (score, row).
     Image,
-    /// Per level of an image: its best survivors, level after level.
+    /// Per level of an image: the best survivors of the level, stored level after level.
     Level,
-    /// Per group of consecutive images: their best survivors, stored level after level in each
-    /// image.
+    /// Per group of consecutive images: the best survivors of the group, stored level after level
+    /// in each image.
     Batch {
         /// Images per group; divides N.
         images: usize,
@@ -34,16 +35,17 @@ pub enum ProposalScope {
 }
 
 op! {
-    /// NMS within each level of each image, then top-n selection. P is `post_top_n` in scope
-    /// `Image`, at most M in scope `Batch`, and M, the most that can survive, in scope `Level`.
+    /// NMS within each level of each image, then top-n selection. The capacity P of the outputs is
+    /// `post_top_n` in scope `Image`, the minimum of `post_top_n` and M in scope `Batch`, and M in
+    /// scope `Level`.
     pub struct NmsProposals = "nms_proposals" {
-        /// A proposal is suppressed if its IoU with a better one is above this.
+        /// A proposal is suppressed if its IoU with a higher-scoring proposal is above this.
         pub threshold: f32,
         /// Proposals kept per scope.
         pub post_top_n: usize,
-        /// At most this many proposals per level and image enter the selection; `None`: all.
+        /// Maximum survivors per level and image that enter the selection; `None`: no limit.
         pub level_top_n: Option<usize>,
-        /// Boxes are inclusive.
+        /// Box corners are inclusive: width = x2 - x1 + 1.
         pub plus_one: bool,
         /// The scope over which `post_top_n` is applied.
         pub scope: ProposalScope,
@@ -51,7 +53,7 @@ op! {
     in NmsProposalsInputs {
         /// Decoded proposals.
         boxes: f32 "[N, M, 4]",
-        /// Their scores; negative: invalid.
+        /// Scores of the proposals; a negative score marks an invalid row.
         scores: f32 "[N, M]",
         /// Level of each row.
         levels: i32 "[M]",
@@ -59,19 +61,19 @@ op! {
         idx: i32 "[N, M]",
     }
     out {
-        /// Survivors, best first; 0 from the count on.
+        /// Survivors, best first; 0 at or past the count.
         proposals: Box "[N, P, 4]",
-        /// Their scores, or 0.
+        /// Scores of the survivors, or 0.
         proposal_scores: Score "[N, P]",
-        /// Their anchors, or -1.
+        /// Anchors of the survivors, or -1.
         proposal_anchor_idx: Index "[N, P]",
-        /// Survivors of each image.
+        /// Number of survivors of each image.
         counts: Index "[N]",
     }
 }
 
 impl NmsProposals {
-    /// Survivors computed per level of an image: more can never be kept.
+    /// Maximum survivors computed per level of an image: the selection keeps no more.
     fn most_of_level(&self) -> usize {
         self.level_top_n.map_or(self.post_top_n, |most| most.min(self.post_top_n))
     }
@@ -87,7 +89,7 @@ impl Kernel for NmsProposals {
                 let n = dims.get("N");
                 let divides = n.checked_rem(images) == Some(0);
                 let expected = format!("a divisor of {n}");
-                check::parameter(dims.op(), "images of a group", divides, &expected, images)?;
+                check::parameter(dims.op(), "images per group", divides, &expected, images)?;
                 self.post_top_n.min(rows)
             }
         };
@@ -96,7 +98,7 @@ impl Kernel for NmsProposals {
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        // 14 operations per overlap, assuming that a level holds a fifth of the rows.
+        // 14 operations per IoU, assuming that each of five levels holds a fifth of the rows.
         let rows = NmsProposalsInputs::of(inputs).boxes.dim(1) as u64;
         let pairs = NmsProposalsInputs::of(inputs).boxes.dim(0) as u64 * rows * rows / 10;
         Cost::streaming(inputs, outputs, 14 * pairs)
@@ -173,7 +175,7 @@ impl Kernel for NmsProposals {
 
         let tasks: Vec<(usize, &Vec<usize>)> =
             (0..num_images).flat_map(|n| groups.iter().map(move |g| (n, g))).collect();
-        // Survivors of each image and level, as keys of their rank.
+        // Survivors of each image and level, as rank keys.
         let survivors: Vec<Vec<u64>> = tasks
             .into_par_iter()
             .map(|(n, group)| {
@@ -215,7 +217,7 @@ impl Kernel for NmsProposals {
     }
 }
 
-/// Launch sizes of the passes, as in `nms_proposals.cu`.
+/// Launch sizes of the kernels, as in `nms_proposals.cu`.
 const SORT_THREADS: u32 = 1024;
 const CHUNK: usize = 64;
 const BAND: usize = 33;
@@ -224,7 +226,7 @@ const MASK_TILES: usize = 4;
 const WALK_THREADS: u32 = 1024;
 const SELECT_THREADS: u32 = 256;
 
-/// Arrays of `Scratch` in `nms_proposals.cu`, in its order.
+/// Indices of the arrays of `Scratch` in `nms_proposals.cu`, in declaration order.
 const BOXES: usize = 0;
 const KEYS: usize = 1;
 const KEPT: usize = 2;
@@ -258,7 +260,7 @@ fn plan(boxes: &TensorDesc) -> ([(usize, usize); ARRAYS], usize) {
     (pieces, end)
 }
 
-/// Builds `Scratch`; arrays that a kernel does not access are null.
+/// The kernel argument `Scratch`; arrays that the kernel does not access are null.
 fn scratch(
     pieces: &[(usize, usize); ARRAYS],
     workspace: Workspace,
@@ -272,7 +274,7 @@ fn scratch(
     StructArg::new().pointers(pointers, ARRAYS).arg()
 }
 
-/// Keeps the `count` best survivors of a group of images, each image's in their order.
+/// Keeps the `count` best survivors of a group of images, without reordering those of an image.
 fn cut(group: &mut [Vec<u64>], count: usize) {
     let rank = |key: u64| key >> 32;
     let mut all: Vec<(u64, usize, usize)> = group
@@ -295,7 +297,7 @@ fn rows_by_level(levels: &[i32]) -> Vec<Vec<usize>> {
     rows.chunk_by(|&a, &b| levels[a] == levels[b]).map(<[usize]>::to_vec).collect()
 }
 
-/// NMS of the rows `group` of an image.
+/// NMS of the rows `group` of an image; returns the survivors' rank keys.
 fn survive(op: &NmsProposals, boxes: &[Box4], scores: &[f32], group: &[usize]) -> Vec<u64> {
     let counted = group.iter().filter(|&&row| scores[row] >= 0.0);
     let mut keys: Vec<u64> = counted.map(|&row| rank_key(scores[row], row as u32)).collect();

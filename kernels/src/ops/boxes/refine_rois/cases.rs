@@ -1,11 +1,11 @@
-//! Cases of `refine_rois` for the table of ops.
+//! Test and benchmark cases of `refine_rois`.
 
 use super::RefineRois;
 use crate::Role;
 use crate::case::boxes::boxes;
 use crate::case::{OpCase, constant, integers, normal};
 
-/// No row, one, primes, and the RoIs of a training step; only some rows in use.
+/// No row, one row, prime sizes, and the RoIs of a training step; only some rows are in use.
 pub fn cases() -> Vec<OpCase> {
     [(0, 2), (1, 1), (5, 2), (101, 5), (6144, 12)]
         .iter()
@@ -31,7 +31,7 @@ mod tests {
     use crate::case::hand::{run, tensor};
     use crate::case::index;
 
-    /// A shift by half the width out of an image of 40 x 30, a doubled width, unused rows.
+    /// A RoI shifted by half its width out of a 40 x 30 image, a doubled width, and unused rows.
     #[test]
     fn refine_rois_matches_hand_computed_values() {
         let of = |rows: [[f32; 4]; 4]| tensor(&[4, 4], rows.concat());

@@ -1,7 +1,7 @@
-//! RoIs of the next cascade stage: decoded from the previous stage's deltas, and clipped.
+//! RoIs of the next cascade stage: the previous stage's RoIs, moved by its deltas and clipped.
 //!
-//! Matches detectron2's `CascadeROIHeads._create_proposals_from_boxes`, except that RoIs without
-//! extent, which it drops in training, keep their rows; `match_rois` ignores them.
+//! Matches detectron2's `CascadeROIHeads._create_proposals_from_boxes`, except that zero-area RoIs,
+//! which detectron2 removes in training, keep their rows; `match_rois` ignores them.
 
 mod cases;
 
@@ -17,19 +17,19 @@ pub use cases::cases;
 op! {
     /// Decodes each RoI's deltas.
     pub struct RefineRois = "refine_rois" {
-        /// Factors of the four deltas.
+        /// Weights of dx, dy, dw, dh in the box coding.
         pub weights: [f32; 4],
-        /// Boxes are inclusive.
+        /// Box corners are inclusive: width = x2 - x1 + 1.
         pub plus_one: bool,
     }
     in RefineRoisInputs {
-        /// Boxes that the deltas start from.
+        /// Boxes to which the deltas are applied.
         rois: f32 "[M, 4]",
         /// Deltas shared by all classes.
         deltas: real "[M, 4]",
         /// Image of the row.
         image_idx: i32 "[M]",
-        /// Rows in use.
+        /// Number of rows in use.
         count: i32 "[1]",
         /// Height and width of the network's input without padding.
         network_sizes: i32 "[N, 2]",

@@ -1,4 +1,4 @@
-//! Cases of `roi_levels` for the table of ops.
+//! Test and benchmark cases of `roi_levels`.
 
 use choices::LevelEps;
 
@@ -6,7 +6,7 @@ use super::RoiLevels;
 use crate::case::boxes::boxes;
 use crate::case::{OpCase, integers};
 
-/// No RoI, one, a prime, around a block of 256, and 512 in each of 12 images.
+/// No RoI, one RoI, a prime number, around a block of 256, and 512 RoIs in each of 12 images.
 pub fn cases() -> Vec<OpCase> {
     [0, 1, 101, 255, 256, 257, 6144]
         .iter()
@@ -58,7 +58,8 @@ mod tests {
         assert_eq!(run(&op, &inputs)[0].as_i32(), [0, 0, 1, 1, 2, 2, 3, 3, 0]);
         let inclusive = RoiLevels { plus_one: true, ..op.clone() };
         assert_eq!(run(&inclusive, &inputs)[0].as_i32(), [0, 1, 1, 2, 2, 3, 3, 3, 0]);
-        // A side just below a boundary is assigned to the upper level if the constant is 1e-6.
+        // A side just below a level boundary goes to the upper level only if the epsilon is added
+        // after the logarithm.
         let below = 224.0 * (1.0 - 4e-7);
         let side = tensor(&[1, 4], [0.0, 0.0, below, below]);
         for (rule, level) in [(LevelEps::AfterLog, 2), (LevelEps::InLog, 1)] {

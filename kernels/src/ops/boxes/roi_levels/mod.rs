@@ -3,7 +3,7 @@
 //! Matches torchvision's `LevelMapper`, or detectron2's `assign_boxes_to_levels`; see
 //! [`crate::boxes::roi_level`] for the formulas and for maskrcnn-benchmark's differences.
 //!
-//! Edges: a RoI without area goes to the finest level.
+//! Edge cases: zero-area RoIs go to the finest level.
 
 mod cases;
 
@@ -26,17 +26,17 @@ op! {
         pub max_level: i32,
         /// Side in pixels of a square RoI of the canonical level, 224.
         pub canonical_size: f32 [|size| *size > 0.0, "over 0"],
-        /// Level of such a RoI, 4.
+        /// Level of a square RoI of size `canonical_size`, 4.
         pub canonical_level: i32,
-        /// Boxes are inclusive.
+        /// Box corners are inclusive: width = x2 - x1 + 1.
         pub plus_one: bool,
-        /// Where the epsilon that decides at level boundaries is added.
+        /// Where the formula adds the epsilon that decides the level at boundaries.
         pub rule: LevelEps,
     }
     in RoiLevelsInputs {
         /// Boxes in network pixels.
         rois: f32 "[M, 4]",
-        /// Image of the RoI, -1: padding.
+        /// Image of the RoI; -1 in padding rows.
         image_idx: i32 "[M]",
     }
     out {

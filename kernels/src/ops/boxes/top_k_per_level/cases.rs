@@ -1,4 +1,4 @@
-//! Cases of `top_k_per_level` for the table of ops.
+//! Test and benchmark cases of `top_k_per_level`.
 
 use super::TopKPerLevel;
 use crate::Role;
@@ -7,9 +7,10 @@ use crate::case::{OpCase, floats, integers, normal};
 /// Height and width of each level.
 type Maps<'a> = &'a [(usize, usize)];
 
-/// No image, empty levels, k below, at and above a level's size, more than eight levels, and a
-/// training step's levels; around the largest level that CUDA sorts directly (4,096), and a k above
-/// it; logits with mostly ties, some NaN and infinities.
+/// No image, empty levels, k below, at and above the size of a level, more than eight levels, and
+/// the levels of a training step; levels around the largest that CUDA sorts directly (4,096), and a
+/// k above that size; logits with mostly ties, some NaN and infinities; and logits that are f32 on
+/// every device.
 pub fn cases() -> Vec<OpCase> {
     let shapes: [(usize, usize, Maps<'static>); 11] = [
         (4, 0, &[(2, 3)]),
@@ -41,7 +42,7 @@ pub fn cases() -> Vec<OpCase> {
     random.chain(ties).chain([f32s]).collect()
 }
 
-/// Spans of two blocks with few distinct logits, in the element type of `role`.
+/// A level of two spans with few distinct logits, in the element type of `role`.
 fn tied(role: Role) -> OpCase {
     let shape = [2, 53, 67, 3];
     let special = [-0.0, 0.0, f32::NAN, f32::NEG_INFINITY, f32::INFINITY, -1.0, 1.0];
@@ -57,7 +58,7 @@ mod tests {
     use super::*;
     use crate::case::hand::{run, tensor};
 
-    /// Ties go to the lower index, both zeros are equal, NaN comes last.
+    /// Ties go to the lower index, 0 and -0 are equal, NaN comes last.
     #[test]
     fn top_k_tie_goes_to_lower_index() {
         let first = tensor(&[1, 1, 3, 2], vec![0.0, 3.0, -0.0, 3.0, f32::NAN, -1.0]);

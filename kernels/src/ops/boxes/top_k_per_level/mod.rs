@@ -1,9 +1,9 @@
 //! The anchors with the highest logits of each level: pre-NMS top-k.
 //!
-//! Matches torchvision's `_get_top_n_idx`, with a total order: (logit descending, index
-//! ascending); NaN ranks with minus infinity.
+//! Matches torchvision's `_get_top_n_idx`. Anchors are ranked by (logit descending, index
+//! ascending), so the order is unique; NaN ranks as minus infinity.
 //!
-//! Cost: a selection over all logits, then a sort of k; memory-bound.
+//! Cost: a selection over all logits, then a sort of the k selected. Memory-bound.
 
 mod cases;
 
@@ -48,7 +48,7 @@ impl Kernel for TopKPerLevel {
     }
 
     fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
-        // Launches of one group of levels finish before those of the next begin.
+        // Groups of levels run one after the other, so they share the workspace.
         let inputs: Vec<&TensorDesc> = inputs.iter().collect();
         inputs.chunks(MAX_LEVELS).map(|levels| Plan::new(self, levels).bytes).max().unwrap_or(0)
     }
@@ -104,13 +104,13 @@ impl Kernel for TopKPerLevel {
 }
 
 impl TopKPerLevel {
-    /// Anchors kept of a level with these logits.
+    /// Number of anchors kept of a level with these logits.
     fn level_len(&self, logits: &TensorDesc) -> usize {
         self.k.min(logits.shape[1..].iter().product())
     }
 }
 
-/// Levels of a launch, and sizes of the selection, as in `top_k_per_level.cu`.
+/// Maximum levels per launch, and sizes of the selection, as in `top_k_per_level.cu`.
 const MAX_LEVELS: usize = 8;
 const SORT_THREADS: u32 = 1024;
 const SORT_CAPACITY: usize = 4096;
@@ -122,17 +122,17 @@ const BINS: usize = 3 * 2048;
 struct Level {
     len: usize,
     kept: usize,
-    /// Too large to be sorted directly.
+    /// True if the level is too large to be sorted without a selection.
     selects: bool,
 }
 
-/// Scratch memory of the launches of some levels: offsets into the workspace.
+/// Scratch memory for the launches of one group of levels, with offsets into the workspace.
 struct Plan {
     levels: Vec<Level>,
     num_images: usize,
-    /// Blocks of [`SPAN`] logits that the largest level takes.
+    /// Number of blocks of [`SPAN`] logits in the largest level that needs a selection.
     blocks: usize,
-    /// Keys of an image and level.
+    /// Number of keys per image and level.
     capacity: usize,
     counts: usize,
     keys: usize,
@@ -171,7 +171,7 @@ impl Plan {
         if self.blocks > 0 { self.problems() * BINS } else { 0 }
     }
 
-    /// Builds `Scratch` of `top_k_per_level.cu`; arrays that a kernel does not access are null.
+    /// The kernel argument `Scratch`; arrays that the kernel does not access are null.
     fn scratch(&self, workspace: Workspace, accesses: [Option<Access>; 3]) -> Arg {
         let pieces = [
             (0, 4 * self.num_bins()),
@@ -204,7 +204,7 @@ fn group(plan: &Plan, args: &LaunchArgs<'_>, levels: &Arg, half: bool) -> Vec<La
             .arg(level_of.write())
             .len(plan.num_bins()),
     ];
-    // Two digits distinguish all halves.
+    // Two radix digits distinguish all fp16 values.
     let passes = if half { 2 } else { 3 };
     let histogram = name("top_k_histogram_f16", "top_k_histogram_f32");
     let count = name("top_k_count_f16", "top_k_count_f32");
@@ -223,7 +223,7 @@ fn group(plan: &Plan, args: &LaunchArgs<'_>, levels: &Arg, half: bool) -> Vec<La
     launches
 }
 
-/// `Levels` of `top_k_per_level.cu`. `first` is the first anchor of the levels, and their first
+/// The kernel argument `Levels`. `first` is the index of the levels' first anchor, and their first
 /// slot in a row of the output `idx`.
 fn levels_arg(
     plan: &Plan,

@@ -1,10 +1,10 @@
-//! Cases of `transform_boxes` for the table of ops.
+//! Test and benchmark cases of `transform_boxes`.
 
 use super::TransformBoxes;
 use crate::case::boxes::{boxes, views};
 use crate::case::{OpCase, integers};
 
-/// No image, capacity for no box, one, primes, and the batch of a training step.
+/// No image, a capacity of 0 boxes, one box, prime sizes, and the batch of a training step.
 pub fn cases() -> Vec<OpCase> {
     [(0, 3), (2, 0), (1, 1), (5, 7), (12, 100)]
         .iter()

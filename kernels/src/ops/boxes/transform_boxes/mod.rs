@@ -1,12 +1,12 @@
 //! Transforms ground-truth boxes from source to network pixels, by each image's
 //! [`crate::view::View`].
 //!
-//! Scales as torchvision's `resize_boxes`: an f32 ratio new / old per axis. The flip comes first
-//! (x' = W - x in source pixels), as in torchvision's transforms. With `plus_one` it comes last (x'
-//! = W - x - 1 in network pixels), as in maskrcnn-benchmark: with inclusive boxes the order changes
-//! x by (ratio - 1) pixels.
+//! Scales as torchvision's `resize_boxes`: an f32 ratio new / old per axis. Boxes are flipped
+//! before they are scaled (x' = W - x in source pixels), as in torchvision's transforms. With
+//! `plus_one` they are flipped after they are scaled (x' = W - x - 1 in network pixels), as in
+//! maskrcnn-benchmark: for inclusive boxes the order changes x by (ratio - 1) pixels.
 //!
-//! Edges: a window of 0 (an empty slot of the batch) gives ratio 0.
+//! Edge cases: a window of 0 (an empty slot of the batch) gives ratio 0.
 
 mod cases;
 
@@ -23,13 +23,13 @@ pub use cases::cases;
 op! {
     /// Crops, scales and flips boxes according to `views`.
     pub struct TransformBoxes = "transform_boxes" {
-        /// Boxes are inclusive.
+        /// Box corners are inclusive: width = x2 - x1 + 1.
         pub plus_one: bool,
     }
     in TransformBoxesInputs {
         /// Boxes in source pixels.
         boxes: f32 "[N, G, 4]",
-        /// Boxes of each image.
+        /// Number of boxes of each image.
         counts: i32 "[N]",
         /// The transform of each image.
         views: i32 "[N, 15]",

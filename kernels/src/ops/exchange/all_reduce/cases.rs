@@ -1,10 +1,10 @@
-//! Cases of `all_reduce` for the table of ops: one rank, where the sum is its own input.
+//! Test and benchmark cases of `all_reduce` on one rank, where the output equals the input.
 
 use super::AllReduce;
 use crate::Role;
 use crate::case::{OpCase, normal};
 
-/// Halves and floats: sizes 0, 1, primes, and a bucket of 1 MiB.
+/// Elements of fp16 and fp32; sizes 0, 1, prime numbers, and a bucket of 1 MiB.
 pub fn cases() -> Vec<OpCase> {
     let shapes: [&[usize]; 4] = [&[0], &[1], &[5, 7, 11], &[1 << 19]];
     [Role::Gradient, Role::Loss, Role::Scalar]

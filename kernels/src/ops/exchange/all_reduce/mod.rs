@@ -2,14 +2,14 @@
 //!
 //! Tensors: `x` (floats, any shape, in) -> `y` (same shape and role, overwritten): on every rank
 //! the sum of all ranks' `x`, bit-identical across ranks. All ranks run the same all-reduces in the
-//! same order: a Program with several runs them on one stream.
+//! same order: a Program with several all-reduces runs them on one stream.
 //!
-//! On a device it is a task, not a kernel: [`Device::all_reduce`](device::Device::all_reduce). The
-//! CPU reference is for one rank, a copy; CPU ranks communicate outside of the Program.
+//! On a device the op runs as a task, not a kernel:
+//! [`Device::all_reduce`](device::Device::all_reduce). The CPU reference is a copy, the result for
+//! one rank; CPU ranks communicate outside of the Program.
 //!
-//! Edges: infinities and NaN propagate to every rank. Numerics: on CUDA in the element type of the
-//! role, fp16 or fp32; the device chooses the summation order, the same at every step.
-//! fp16 or fp32; the order of the sum is the device's, the same at every step.
+//! Edge cases: infinities and NaN propagate to every rank. Numerics: on CUDA in the element type of
+//! the role, fp16 or fp32; the device chooses the summation order, which is the same at every step.
 
 mod cases;
 

@@ -1,11 +1,11 @@
-//! Cases of `fill_bucket` and `empty_bucket` for the table of ops.
+//! Test and benchmark cases of `fill_bucket` and `empty_bucket`.
 
 use super::{EmptyBucket, FillBucket};
 use crate::Role;
 use crate::case::{OpCase, normal};
 
-/// No gradient, sizes 0, 1, primes, a block and its neighbours, at offsets of every alignment; more
-/// gradients than one launch can take; and a bottleneck of res4.
+/// No gradient; sizes 0, 1, prime numbers and around a block, at offsets of every alignment; more
+/// gradients than one launch supports; and a bottleneck of res4.
 pub fn cases() -> Vec<OpCase> {
     let lists: [(&str, &[&[usize]]); 6] = [
         ("no gradient", &[]),

@@ -1,18 +1,17 @@
-//! Weight gradients packed into one tensor, so that one all-reduce serves many.
+//! Weight gradients packed into one tensor, so that one all-reduce sums many gradients.
 //!
 //! [`FillBucket`]. Tensors: `grad_i` (f32 on CUDA too, any shape, n >= 0 of them, in) -> `bucket
 //! [total]` (Role::Gradient, overwritten): every element times `scale`, gradients in the order of
-//! the inputs, without gaps. With `scale` = 1 / ranks the all-reduce gives the mean, and no rank's
-//! term in it is larger than its gradient.
+//! the inputs, without gaps. With `scale` = 1 / ranks the all-reduce gives the mean, and no term of
+//! the sum is larger than the rank's gradient.
 //!
 //! [`EmptyBucket`]. Tensors: `bucket [total]` (Role::Gradient, in) -> `grad_i`
 //! (Role::WeightGradient, of the shapes given, overwritten): the elements in the same order.
 //!
-//! Edges: gradients without elements use no space. On CUDA the bucket is fp16: a value beyond its
-//! range becomes infinite, and stays infinite or becomes NaN in the sum; the gradients' finite flag
-//! then skips the step. Numerics: multiplied in f32, rounded once. Memory-bound: 6 bytes per
-//! element in each op.
-//! per element each.
+//! Edge cases: gradients without elements use no space. On CUDA the bucket is fp16: a value beyond
+//! its range becomes infinite, and stays infinite or becomes NaN in the sum; the step is then
+//! skipped, because `grad_norms` finds non-finite gradients. Numerics: multiplied in f32, rounded
+//! once. Memory-bound: 6 bytes per element in each op.
 
 mod cases;
 
@@ -34,7 +33,7 @@ pub struct FillBucket {
 /// Unpacks the gradients of a bucket into separate tensors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EmptyBucket {
-    /// Shape of each gradient, in the order of the bucket.
+    /// Shape of each gradient, in their order in the bucket.
     pub shapes: Vec<Vec<usize>>,
 }
 
@@ -57,7 +56,7 @@ impl Op for FillBucket {
             check::dtype(FILL, "grad_i", grad, DType::F32)?;
             let wide = !grad.role.follows_precision();
             let got = format!("{:?}", grad.role);
-            check::parameter(FILL, "role of grad_i", wide, "one of f32 on CUDA too", got)?;
+            check::parameter(FILL, "role of grad_i", wide, "one that is f32 on CUDA", got)?;
         }
         let total = inputs.iter().map(TensorDesc::len).sum();
         Ok(vec![TensorDesc::new(Role::Gradient, &[total])])
@@ -109,7 +108,7 @@ impl Op for EmptyBucket {
         let role = inputs[0].role;
         let narrow = role.follows_precision();
         let got = format!("{role:?}");
-        check::parameter(EMPTY, "role of bucket", narrow, "one of fp16 on CUDA", got)?;
+        check::parameter(EMPTY, "role of bucket", narrow, "one that is fp16 on CUDA", got)?;
         Ok(grads)
     }
 
@@ -135,13 +134,13 @@ impl Op for EmptyBucket {
     }
 }
 
-/// Gradients per launch: their struct must stay under 4 KiB.
+/// Maximum gradients per launch: their argument struct must stay under 4 KiB.
 const CAPACITY: usize = 64;
 
 /// Elements per block.
 const BLOCK_ELEMENTS: usize = 4096;
 
-/// The gradients of one launch, and their part of the bucket.
+/// The gradients of one launch, and the part of the bucket that holds them.
 struct Part {
     blocks: usize,
     gradients: Arg,

@@ -1,14 +1,15 @@
-//! Cases of `publish` for the table of ops.
+//! Test and benchmark cases of `publish`.
 
 use super::Publish;
 use crate::Role;
 use crate::case::{OpCase, constant, integers, normal};
 
-/// Step whose sequence number has the bit pattern of infinity: a device that is off by one writes
-/// another float, which a comparison of small patterns, all close to zero, would miss.
+/// Step whose sequence number (step + 1) has the bit pattern of f32 infinity: a sequence number
+/// that is off by one is then a very different float. Small sequence numbers are floats close to 0,
+/// for which the comparison of floats would not detect the error.
 const BEFORE_INFINITY: i32 = 0x7f7f_ffff;
 
-/// No input, lengths 0 and 1, a block and its neighbours, a ring wider than its row, and the values
+/// No input, lengths 0 and 1, lengths around a block, a ring wider than the values, and the values
 /// that a training step publishes.
 pub fn cases() -> Vec<OpCase> {
     vec![
@@ -22,7 +23,7 @@ pub fn cases() -> Vec<OpCase> {
     ]
 }
 
-/// Every third input has integers.
+/// Every third input holds integers.
 fn case(label: &str, lens: &[usize], ring: [usize; 2], step: i32) -> OpCase {
     let input = |(i, &len): (usize, &usize)| match i % 3 {
         2 => integers(&[len], i as u32, -1000, 1000),
@@ -50,7 +51,7 @@ mod tests {
         [floats(Role::Scalar, &[rows, width], vec![7.0; rows * width]), ints(&[0])]
     }
 
-    /// Two rows: the third step overwrites the first, and unused elements are 0.
+    /// The ring has two rows: the third step overwrites the first row, and unused elements are 0.
     #[test]
     fn published_rows_wrap_around() {
         let mut state = ring(2, 5);

@@ -1,7 +1,7 @@
-//! Publishes small results of a step to the host without synchronization.
+//! Publishes small results of a step to the host without a host sync.
 //!
 //! Tensors: n tensors of f32 or i32, any shapes (in); state, updated: `ring [rows, width]`
-//! (Role::Scalar) and `ring_step [1]` i32, the rows written so far. No outputs. Row
+//! (Role::Scalar) and `ring_step [1]` i32, the number of rows written so far. No outputs. Row
 //! `ring_step % rows` becomes
 //!
 //! `[sequence, values of all inputs in order, zeros]`
@@ -15,7 +15,7 @@
 //! before them.) A row is overwritten `rows` steps later, so the host may launch at most that many
 //! steps past the last row that it has read.
 //!
-//! Edges: i32 values above 2^24 are rounded. The sequence wraps after 2^31 steps.
+//! Edge cases: i32 values above 2^24 are rounded. The sequence wraps after 2^31 steps.
 
 mod cases;
 
@@ -71,7 +71,8 @@ impl Op for Publish {
         let mut lens = [0i32; MAX_INPUTS];
         let mut is_int = [0i32; MAX_INPUTS];
         for ((input, len), is_int) in args.inputs.iter().zip(&mut lens).zip(&mut is_int) {
-            // The row holds all values, and its width fits an int below.
+            // The length fits an i32, since the row holds all values and its width is passed as an
+            // int below.
             *len = input.len() as i32;
             *is_int = i32::from(input.dtype() == DType::I32);
         }

@@ -1,11 +1,12 @@
-//! Cases of `weighted_losses` for the table of ops.
+//! Test and benchmark cases of `weighted_losses`.
 
 use super::{MAX_LOSSES, WeightedLosses};
 use crate::Role;
 use crate::case::{OpCase, floats, normal};
 use crate::cpu::HostTensor;
 
-/// No loss, one, those of a detector, as many as one launch can take, and an infinite one.
+/// No loss, one loss, the losses of a detector, as many losses as one launch supports, and an
+/// infinite loss.
 pub fn cases() -> Vec<OpCase> {
     let mut infinite = case(3, 0.25, 1.0);
     infinite.inputs[1].as_f32_mut()[0] = f32::INFINITY;

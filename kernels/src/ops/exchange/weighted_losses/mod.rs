@@ -1,12 +1,12 @@
-//! Values that are all-reduced for logs: each loss times a weight, and a request to stop.
+//! Values to be all-reduced for the log: each loss times a weight, and a request to stop.
 //!
 //! Tensors: `loss_i [1]` for each of n losses, `weight [1]`, `stop [1]` (f32, in) -> `y [n+1]`
 //! (Role::Loss, overwritten): `weight * loss_i` in order, then `stop`. If the weights of all ranks
-//! and passes sum to 1, the sum of `y` over them holds the mean losses and the number of stop
-//! requests.
+//! and micro-steps sum to 1, the sum of `y` over ranks and micro-steps holds the mean losses and
+//! the number of stop requests.
 //!
-//! Edges: a non-finite loss stays non-finite, and becomes NaN with a weight of 0. Numerics: f32,
-//! rounded once.
+//! Edge cases: a non-finite loss stays non-finite, and becomes NaN with a weight of 0. Numerics:
+//! f32, rounded once.
 
 mod cases;
 
@@ -45,7 +45,7 @@ impl Op for WeightedLosses {
             check::floats(NAME, tensor, input, &[1])?;
             let wide = !input.role.follows_precision() && input.role.cpu_dtype() == DType::F32;
             let got = format!("{tensor} of {:?}", input.role);
-            check::parameter(NAME, "role of an input", wide, "one of f32 on CUDA too", got)?;
+            check::parameter(NAME, "role of an input", wide, "one that is f32 on CUDA", got)?;
         }
         Ok(vec![TensorDesc::new(Role::Loss, &[n + 1])])
     }

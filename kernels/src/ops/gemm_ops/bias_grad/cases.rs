@@ -1,11 +1,11 @@
-//! Cases of `bias_grad` for the table of ops. It is a backward op without a gradient.
+//! Test and benchmark cases of `bias_grad`, a backward op without a gradient.
 
 use super::BiasGrad;
 use crate::Role;
 use crate::case::{OpCase, integers, normal};
 
-/// No rows, one, primes, a block of rows and its neighbours, a map of a training step, and widths
-/// above one tile; gradients in fp32.
+/// No rows, one row, prime sizes, row counts around a block, a map of a training step, widths above
+/// one tile, and fp32 gradients.
 pub fn cases() -> Vec<OpCase> {
     let shapes: [&[usize]; 7] =
         [&[0, 3], &[1, 1], &[5, 7, 11], &[511, 13], &[512, 13], &[513, 13], &[2, 25, 42, 256]];

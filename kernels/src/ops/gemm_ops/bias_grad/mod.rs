@@ -15,8 +15,8 @@ use crate::{DType, TensorDesc, op};
 pub use cases::cases;
 
 op! {
-    /// `db[k] = sum of g[.., k]`. Memory-bound. Sums over 64 rows in f32, over groups in f64, in
-    /// order: deterministic.
+    /// `db[k] = sum of g[.., k]`. Memory-bound. Groups of 64 rows are summed in f32 and the groups
+    /// in f64, in order: deterministic.
     pub struct BiasGrad = "bias_grad" {
         /// The last input is `count [1] i32`.
         pub counted: bool,
@@ -81,15 +81,15 @@ fn chunks(g: &TensorDesc) -> Chunks {
 /// Rows per task, summed in groups of [`GROUP`].
 const TASK: usize = 512;
 
-/// Rows whose sum is in f32.
+/// Rows per f32 sum.
 const GROUP: usize = 64;
 
-/// Scratch for `rows` rows of `width`.
+/// Scratch elements for `rows` rows of `width` elements.
 pub(crate) fn workspace_len(rows: usize, width: usize) -> usize {
     rows.div_ceil(GROUP) * width
 }
 
-/// `sums[k] = sum over rows of g[row][k]`; rows are as long as `sums`.
+/// `sums[k] = sum over rows of g[row][k]`; each row has the length of `sums`.
 pub(crate) fn sum_rows(g: &[f32], sums: &mut [f32], workspace: &mut [f32]) {
     let width = sums.len();
     if width == 0 {
@@ -109,8 +109,8 @@ pub(crate) fn sum_rows(g: &[f32], sums: &mut [f32], workspace: &mut [f32]) {
     }
 }
 
-/// The sum of one column in which all elements are 0 except those of `rows`, which are in order and
-/// have `len` elements each in `g`: bit-identical to [`sum_rows`].
+/// Sum of the elements of `g` in the given `rows` (ascending) of `len` elements each. Bit-identical
+/// to [`sum_rows`] for a single column that is 0 in all other rows.
 pub(crate) fn sum_of_rows(g: &[f32], len: usize, rows: &[usize]) -> f32 {
     let mut total = 0.0;
     let (mut group, mut sum) = (0, 0.0);
@@ -143,7 +143,7 @@ mod tests {
     use crate::case::hand::run;
     use crate::case::{constant, floats};
 
-    /// 0.1 is not an exact f32: a running f32 sum over a million of them is off by about 0.1 %.
+    /// 0.1 is not exact in f32: a running f32 sum of a million such values is off by about 0.1 %.
     #[test]
     fn bias_grad_of_a_million_rows_stays_accurate() {
         let g = floats(Role::Gradient, &[1_000_000, 1], vec![0.1; 1_000_000]);

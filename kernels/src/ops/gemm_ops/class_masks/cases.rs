@@ -1,11 +1,11 @@
-//! Cases of `class_masks` for the table of ops.
+//! Test and benchmark cases of `class_masks`.
 
 use super::{ClassMasks, ClassMasksGrad};
 use crate::Role;
 use crate::case::{OpCase, constant, integers, normal};
 
-/// Rows 0, 1, primes, none in use, counts below the capacity, odd channels and more than a warp
-/// processes at once, and positives in a COCO image.
+/// 0 and 1 rows, prime sizes, no rows in use, counts below the capacity, odd channels, more
+/// channels than a warp processes at once, and the positives of a COCO image.
 pub fn cases() -> Vec<OpCase> {
     let shapes = [
         ([0, 5, 5, 8], 3, 0),
@@ -20,7 +20,7 @@ pub fn cases() -> Vec<OpCase> {
     let masked = [
         ([5, 7, 3, 8], 3, 5),
         ([11, 5, 5, 37], 11, 7),
-        // Several rows for each thread of the sum over rows, and warps without a pixel.
+        // Several rows per thread in the sum over rows, and warps without a pixel.
         ([67, 1, 3, 16], 3, 67),
     ];
     let finished = masked.into_iter().flat_map(|(shape, classes, count)| {
@@ -45,7 +45,8 @@ fn case(shape: [usize; 4], classes: usize, count: i32) -> OpCase {
     OpCase::new(label, ClassMasks { relu: false }, inputs).grad(&[0, 1, 2])
 }
 
-/// Only the gradient: masked where x is not positive, with the bias gradient of x.
+/// The gradient op for the inputs of `case`: `relu` sets dx to 0 where x is not positive, and
+/// `bias_grad` adds the output of sums of dx.
 fn gradient(case: &OpCase, relu: bool, bias_grad: bool) -> OpCase {
     let [x, w, _, labels, count] = &case.inputs[..] else { unreachable!("five inputs") };
     let g = normal(Role::Gradient, &x.desc.shape[..3], 5, 1.0);

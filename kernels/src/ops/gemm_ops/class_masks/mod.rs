@@ -1,7 +1,8 @@
-//! Mask logits of each row's own class: the mask predictor if only that channel is used.
+//! Mask logits of each row's own class: a mask predictor that computes only the channel of that
+//! class.
 //!
-//! Equals a 1x1 convolution of `x` with all of `w` in which each row keeps the channel of its
-//! label: the training step needs no others.
+//! Equals a 1x1 convolution of `x` with all filters `w`, of which each row keeps the channel of its
+//! label: a training step needs no other channels.
 
 mod cases;
 
@@ -23,8 +24,8 @@ use crate::{
 pub use cases::cases;
 
 op! {
-    /// The channel of each row's class of a 1x1 convolution. Memory-bound: x is read once.
-    /// Deterministic; on the CPU bit-identical to the convolution.
+    /// The channel of a 1x1 convolution that belongs to each row's class. Memory-bound: x is read
+    /// once. Deterministic; on the CPU bit-identical to the convolution.
     #[derive(Copy, Eq)]
     pub struct ClassMasks = "class_masks" {
         /// x is the output of a ReLU, and the backward op computes the gradient of the ReLU's
@@ -40,7 +41,7 @@ op! {
         b: f32 "[K]",
         /// Class of each row, at most K-1; 0 or below: no mask.
         labels: i32 "[M]",
-        /// Rows in use.
+        /// Number of rows in use.
         count: i32 "[1]",
     }
     out {
@@ -53,9 +54,9 @@ op! {
     /// Gradients of the input, the filters and the bias. Memory-bound: x is read once, dx written
     /// once.
     ///
-    /// On the CPU bit-identical to the convolution's gradients with a `g` that is 0 in the other
-    /// channels, up to the sign of zeros; in CUDA row sums are in fp32, sums over rows in fp64, in
-    /// order. Deterministic.
+    /// On the CPU bit-identical (up to the sign of zeros) to the gradients of the full convolution
+    /// for a `g` that is 0 in all other channels. On CUDA sums within a row are in fp32 and sums
+    /// over rows in fp64, in order. Deterministic.
     #[derive(Copy, Eq)]
     pub struct ClassMasksGrad = "class_masks_grad" {
         /// x is the output of a ReLU, and `dx` the gradient of its input: 0 where x is not
@@ -73,7 +74,7 @@ op! {
         w: real "[K, 1, 1, C]",
         /// Class of each row, at most K-1; 0 or below: no mask.
         labels: i32 "[M]",
-        /// Rows in use.
+        /// Number of rows in use.
         count: i32 "[1]",
     }
     out {
@@ -83,7 +84,7 @@ op! {
         dw: WeightGradient "[K, 1, 1, C]",
         /// 0 for classes without rows.
         db: WeightGradient "[K]",
-        /// Sum of `dx`; only if the flag is set.
+        /// Sum of `dx` over rows and positions; only with `bias_grad`.
         sums: WeightGradient "[C]",
     }
 }
@@ -153,20 +154,20 @@ impl Kernel for ClassMasks {
 
 /// Halves per 16-byte load; as in `vector.cuh`.
 const WIDE: usize = 8;
-/// Columns per block of the sums by class.
+/// Columns per block of the kernel that sums rows by class.
 const COLUMNS: usize = 32;
 
 fn kernel(wide: [&'static str; 2], channels: usize) -> &'static str {
     wide[usize::from(!channels.is_multiple_of(WIDE))]
 }
 
-/// `M`, positions per row, `C`, `K`.
+/// Adds the arguments `M`, positions per row, `C` and `K`.
 fn sizes(launch: Launch, x: &TensorDesc, w: &TensorDesc) -> Launch {
     launch.int(x.dim(0)).int(x.dim(1) * x.dim(2)).int(x.dim(3)).int(w.dim(0))
 }
 
-/// Sums per row: of its filter gradient by channel and of g; with `bias_grad` also of dx by
-/// channel.
+/// Number of sums per row: the filter gradient of each channel, and the sum of g; with `bias_grad`
+/// also the sum of dx of each channel.
 fn row_sums(x: &TensorDesc, bias_grad: bool) -> usize {
     x.dim(3) + 1 + if bias_grad { x.dim(3) } else { 0 }
 }

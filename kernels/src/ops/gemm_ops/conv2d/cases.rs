@@ -1,4 +1,4 @@
-//! Cases of `conv2d` for the table of ops.
+//! Test and benchmark cases of `conv2d`.
 
 use super::Conv2d;
 use crate::Role;
@@ -7,9 +7,9 @@ use crate::cpu::HostTensor;
 use crate::matmul::out_extent;
 use crate::ops::relu_mask::one_sided;
 
-/// No images, one value, primes, every kernel of the model, tiles and their neighbours, more
-/// channels than a block of the reduction, a stride larger than the kernel; then the cases that
-/// CUDA tiles in other ways, and FPN's 3x3 at C5.
+/// No images, one value, prime sizes, every kernel size of the model, sizes around a tile, more
+/// channels than a block of the reduction, a stride larger than the kernel; then shapes for which
+/// CUDA uses different tilings, and FPN's 3x3 convolution at C5.
 pub fn cases() -> Vec<OpCase> {
     let shapes: [([usize; 4], [usize; 4]); 10] = [
         ([0, 5, 5, 3], [4, 3, 1, 1]),
@@ -43,9 +43,9 @@ pub fn cases() -> Vec<OpCase> {
         .collect()
 }
 
-/// Shapes for which the CUDA launches use large tiles or split-k, each in at least one of the three
-/// passes, aligned and unaligned; flags separately and together; images past the count that hold
-/// NaN.
+/// Shapes for which CUDA uses large tiles or split-k in at least one of forward, input gradient and
+/// weight gradient; aligned and unaligned; each flag separately, and all flags together; images
+/// past the count hold NaN.
 fn cut_cases() -> Vec<OpCase> {
     let plain = Conv2d::new(1, 0);
     let scale = Conv2d { scale: true, ..plain.clone() };
@@ -56,21 +56,21 @@ fn cut_cases() -> Vec<OpCase> {
         Conv2d { scale: true, bias: true, residual: true, relu: true, counted: true, ..plain };
     let most = Conv2d { scale: false, ..all.clone() };
     let cases: [([usize; 4], [usize; 4], &Conv2d, usize); 14] = [
-        // Large tiles: forward, the input's gradient (mostly past the count, to save time), the
-        // weight's with tails and splits.
+        // Large tiles: forward, input gradient (mostly past the count, to save time), and weight
+        // gradient with tails and splits.
         ([12, 24, 48, 16], [128, 1, 1, 0], &most, 2),
         ([12, 24, 48, 128], [16, 1, 1, 0], &counted, 2),
         ([3, 19, 17, 136], [200, 1, 1, 0], &all, 2),
         ([3, 19, 17, 136], [136, 1, 2, 0], &counted, 2),
-        // Split-k for forward, and for the input's gradient with taps assigned to residue classes.
+        // Split-k: forward, and input gradient with taps assigned to residue classes.
         ([3, 3, 5, 264], [24, 3, 1, 1], &all, 2),
         ([3, 3, 5, 264], [24, 3, 1, 1], &residual, 0),
         ([3, 6, 5, 24], [264, 3, 2, 1], &all, 2),
         ([3, 6, 5, 24], [264, 3, 2, 1], &scale, 0),
         ([2, 3, 3, 5], [270, 3, 1, 1], &all, 1),
         ([2, 4, 3, 5], [270, 3, 2, 0], &counted, 1),
-        // Channels that are not a multiple of a stage's 32; more rows than a tile; classes without
-        // a tap; no images at all.
+        // Channels that are not a multiple of a k-block; more rows than a tile; residue classes
+        // without a tap; a count of 0.
         ([2, 9, 9, 40], [72, 3, 1, 1], &relu, 0),
         ([2, 9, 9, 40], [72, 1, 2, 0], &scale, 0),
         ([1, 9, 8, 72], [8, 2, 2, 0], &residual, 0),
@@ -87,8 +87,8 @@ fn cut_cases() -> Vec<OpCase> {
     cases.iter().map(cut).collect()
 }
 
-/// A residual of half the size, of odd sizes, larger, and of one position; in large tiles, with
-/// split-k and unaligned; with all other flags.
+/// Residuals of half the size of y, of odd sizes, larger than y, and of one position; with large
+/// tiles, with split-k, and unaligned; with all other flags.
 fn nearest_cases() -> Vec<OpCase> {
     let bare = Conv2d { residual: true, nearest: true, ..Conv2d::new(1, 0) };
     let some = Conv2d { bias: true, ..bare.clone() };
@@ -103,8 +103,8 @@ fn nearest_cases() -> Vec<OpCase> {
         ([2, 3, 4, 8], [8, 1, 1, 0], [1, 1], &all),
         ([12, 24, 48, 16], [128, 1, 1, 0], [12, 24], &some),
         ([3, 3, 5, 264], [24, 3, 1, 1], [2, 3], &all),
-        // A full tile, tails and rows past the count; split-k of large tiles; columns that are not
-        // a multiple of a chunk in both.
+        // A full tile, tails and rows past the count; split-k of large tiles; both also with
+        // columns that are not a multiple of a chunk.
         ([3, 8, 9, 8], [136, 1, 1, 0], [4, 5], &all),
         ([3, 8, 9, 8], [136, 1, 1, 0], [4, 5], &some),
         ([3, 8, 9, 8], [129, 1, 1, 0], [4, 5], &all),
@@ -134,8 +134,9 @@ fn nearest_cases() -> Vec<OpCase> {
     rows.iter().map(case).collect()
 }
 
-/// With signs: in large and small tiles, with split-k, unaligned; with a residual, and counted.
-/// Sums of small integers, which are exact, so signs match on every device; many sums are 0.
+/// With the output of signs: large and small tiles, split-k, and unaligned; with a residual, and
+/// counted. All sums are of small integers and therefore exact, so signs match on every device;
+/// many sums are 0.
 fn signs_cases() -> Vec<OpCase> {
     let relu = Conv2d { relu: true, signs: true, ..Conv2d::new(1, 0) };
     let all = Conv2d { scale: true, bias: true, residual: true, counted: true, ..relu.clone() };
@@ -163,8 +164,8 @@ fn signs_cases() -> Vec<OpCase> {
     rows.iter().map(case).collect()
 }
 
-/// Taps, strides and every flag in large tiles, as selected on a GPU with few SMs, with tails in
-/// rows, columns and the reduction.
+/// Taps, strides and every flag with large tiles, which a GPU with few SMs selects for these
+/// shapes; with tails in rows, columns and the reduction.
 fn few_cases() -> Vec<OpCase> {
     let plain = Conv2d::new(1, 0);
     let scale = Conv2d { scale: true, ..plain.clone() };
@@ -186,7 +187,7 @@ fn few_cases() -> Vec<OpCase> {
         ([3, 8, 9, 8], [129, 1, 1, 0], &all),
         ([3, 8, 9, 8], [129, 1, 1, 0], &plain),
         ([3, 8, 9, 8], [192, 1, 1, 0], &signs),
-        // Split-k of large tiles: forward and the input's gradient; the weight's.
+        // Split-k of large tiles: forward and input gradient, then weight gradient.
         ([1, 5, 13, 192], [72, 3, 1, 1], &plain),
         ([1, 5, 13, 192], [65, 3, 1, 1], &plain),
         ([1, 5, 13, 72], [192, 3, 1, 1], &plain),
@@ -203,8 +204,9 @@ fn few_cases() -> Vec<OpCase> {
     rows.iter().map(case).collect()
 }
 
-/// Groups that are merged, some or all of them; groups that fill a tile; groups of one channel;
-/// dilation, in chunks and not; both; strides, split-k and every flag.
+/// Groups that are partly or all merged; groups that fill a tile; groups of one channel; dilation,
+/// with channels that are and are not a multiple of a chunk; groups with dilation; strides, split-k
+/// and every flag.
 fn grouped_cases() -> Vec<OpCase> {
     let plain = Conv2d::new(1, 0);
     let bias = Conv2d { bias: true, ..plain.clone() };
@@ -219,8 +221,8 @@ fn grouped_cases() -> Vec<OpCase> {
         ([2, 7, 6, 128], [256, 3, 2, 1], [1, 2], &signs),
         ([1, 6, 7, 192], [128, 3, 1, 1], [1, 2], &plain),
         ([1, 5, 5, 24], [24, 3, 1, 1], [1, 24], &plain),
-        // Depthwise: 7x7, for which the GPU has kernels, in tiles, tails and chunks; and other
-        // sizes.
+        // Depthwise convolutions: 7x7, for which the GPU has kernels, with full tiles, tails and
+        // chunks; then shapes without such kernels.
         ([2, 9, 11, 66], [66, 7, 1, 3], [1, 66], &bias),
         ([1, 3, 4, 8], [8, 7, 1, 3], [1, 8], &plain),
         ([9, 16, 19, 24], [24, 7, 1, 3], [1, 24], &bias),
@@ -242,7 +244,7 @@ fn grouped_cases() -> Vec<OpCase> {
     rows.iter().map(case).collect()
 }
 
-/// Sets the count, which is the last input, and fills the images of x past it with NaN.
+/// Sets the count (the last input), and fills the images of x past the count with NaN.
 fn past_count(inputs: &mut [HostTensor], count: usize) {
     let last = inputs.len() - 1;
     inputs[last] = HostTensor::i32(inputs[last].desc.clone(), vec![count as i32]);
@@ -254,8 +256,8 @@ fn past_count(inputs: &mut [HostTensor], count: usize) {
 }
 
 /// Rounding error of `conv2d_grad_input` with a scale, which CUDA multiplies into the weights in
-/// half: up to 2^-11 of each term, so it shows where large terms cancel. With this floor, the
-/// largest error in the cases is 0.86 of the tolerance.
+/// fp16: up to 2^-11 of each term, so the error is noticeable where large terms cancel. With this
+/// floor, the largest error in the cases is 0.86 of the tolerance.
 pub(in super::super) const SCALED_FLOOR: f64 = 1.2e-3;
 
 fn case(

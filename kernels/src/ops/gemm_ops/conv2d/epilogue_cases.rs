@@ -1,6 +1,6 @@
-//! Cases of `conv2d_grad_input` with an epilogue and of `conv2d_grad_weight` with the bias
-//! gradient, for the table of ops. As backward ops they have no backward rule; the variants without
-//! these extras are run by the cases of `conv2d`.
+//! Test and benchmark cases of `conv2d_grad_input` with an epilogue, and of `conv2d_grad_weight`
+//! with the bias gradient. Both are backward ops without a backward rule; the cases of `conv2d` run
+//! them without epilogue and bias gradient.
 
 use crate::case::{ORDER_FLOOR, OpCase, constant, integers, normal, uniform};
 use crate::cpu::HostTensor;
@@ -10,9 +10,10 @@ use crate::ops::layer::Layer;
 use crate::signs::signs_of;
 use crate::{GradEpilogue, Role, TensorDesc};
 
-/// No images, one value, primes, strides with classes without a tap, large tiles, and split-k; each
-/// with another gradient, with a mask and with both; counted (none, some, all) and not; rows past
-/// the count hold NaN. `scaled_floor` allows for the rounding of weights times a scale.
+/// No images, one value, prime sizes, strides with residue classes without a tap, large tiles, and
+/// split-k; each with an added gradient, with a mask, and with both; without a count, and with a
+/// count of none, half or all of the images; rows past the count hold NaN. `scaled_floor` allows
+/// for the rounding of weights times a scale.
 pub(super) fn cases(scaled_floor: f64) -> Vec<OpCase> {
     let shapes: [([usize; 4], [usize; 4]); 18] = [
         ([0, 5, 5, 3], [4, 3, 1, 1]),
@@ -28,7 +29,7 @@ pub(super) fn cases(scaled_floor: f64) -> Vec<OpCase> {
         ([12, 24, 48, 128], [16, 1, 1, 0]),
         ([3, 3, 5, 24], [264, 3, 1, 1]),
         ([3, 6, 5, 24], [264, 3, 2, 1]),
-        // Full tiles and tails, large and with padded columns, possibly with split-k.
+        // Full tiles and tails, for large tiles and for padded columns, some with split-k.
         ([3, 8, 9, 136], [8, 1, 1, 0]),
         ([3, 15, 17, 136], [8, 3, 2, 1]),
         ([3, 8, 9, 72], [5, 3, 1, 1]),
@@ -41,7 +42,8 @@ pub(super) fn cases(scaled_floor: f64) -> Vec<OpCase> {
         [GradEpilogue { mask: false, ..both }, GradEpilogue { other: false, ..both }, both];
     let of_shape = |(at, &(x, w)): (usize, &([usize; 4], [usize; 4]))| {
         let counts = [None, Some(0), Some(x[0] / 2), Some(x[0])];
-        // Rounding a scale shows where many small values are summed: none in the large tiles.
+        // The rounding of scaled weights is noticeable where many small values are summed, so the
+        // cases with large tiles have no scale.
         let scale = at % 2 == 0 && x[0] < 12;
         let counted = |(i, finish)| {
             let case = case(x, w, finish, scale, counts[(at + i) % 4]);
@@ -52,7 +54,8 @@ pub(super) fn cases(scaled_floor: f64) -> Vec<OpCase> {
     shapes.iter().enumerate().flat_map(of_shape).chain(signs_cases()).collect()
 }
 
-/// A mask of signs: a stride, large tiles, split-k, and filters that CUDA reads one by one.
+/// A mask given as signs: with a stride, large tiles, split-k, and filters that CUDA reads one
+/// value at a time.
 fn signs_cases() -> Vec<OpCase> {
     let shapes: [([usize; 4], [usize; 4]); 10] = [
         ([0, 5, 5, 64], [4, 3, 1, 1]),
@@ -111,8 +114,8 @@ fn case(
     OpCase::new(label, op, inputs)
 }
 
-/// No images, one value, primes, strides, large tiles with several along the filters, split-k, and
-/// filters whose columns CUDA pads; counted and not; images past the count hold NaN.
+/// No images, one value, prime sizes, strides, large tiles, several for all filters, split-k, and
+/// filters whose columns CUDA pads; with and without a count; images past the count hold NaN.
 pub(super) fn bias_grad_cases() -> Vec<OpCase> {
     let shapes: [([usize; 4], [usize; 4]); 16] = [
         ([0, 5, 5, 3], [4, 3, 1, 1]),
@@ -130,7 +133,7 @@ pub(super) fn bias_grad_cases() -> Vec<OpCase> {
         // A full tile and tails; split-k of large tiles.
         ([3, 8, 9, 136], [136, 1, 1, 0]),
         ([2, 32, 50, 8], [72, 3, 1, 1]),
-        // The same with padded columns.
+        // A full tile, tails and split-k with padded columns.
         ([2, 8, 9, 64], [69, 1, 1, 0]),
         ([2, 8, 9, 8], [69, 3, 1, 1]),
         ([2, 16, 25, 8], [28, 1, 1, 0]),

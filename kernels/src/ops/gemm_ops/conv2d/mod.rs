@@ -4,15 +4,15 @@
 //! dilation cannot be combined. `scale` and `bias` may hold a folded frozen batch norm
 //! ([`crate::frozen_bn`]).
 //!
-//! Tensors: `x [N,H,W,C]`, `w [K,R,S,C / groups]`, then the optional ones by flag, in this order:
-//! `scale [K]`, `bias [K]`, `residual [N,P,Q,K]` (or of another size, read at the nearest position,
-//! as by `upsample_add`), `count [1] i32` -> `y [N,P,Q,K]`, overwritten, with `P = (H + 2 pad -
-//! dilation (R - 1) - 1) / stride + 1`, and its [`signs`](crate::signs) if the flag is set. With
-//! `counted`, images past the count get 0.
+//! Tensors: `x [N,H,W,C]`, `w [K,R,S,C / groups]`, then the optional inputs whose flags are set, in
+//! this order: `scale [K]`, `bias [K]`, `residual [N,P,Q,K]` (or of a different height and width,
+//! read at the nearest position as in `upsample_add`), `count [1] i32` -> `y [N,P,Q,K]`,
+//! overwritten, with `P = (H + 2 pad - dilation (R - 1) - 1) / stride + 1`, and with `signs` also
+//! the [`signs`](crate::signs) of `y`. With `counted`, images past the count get 0.
 //!
-//! CPU reference and launches are in `gemm_op.rs`. Gradients: all inputs but `scale`, which is
-//! frozen. At y = 0 the ReLU passes no gradient. Edges: N = 0 and 1x1 outputs are supported; a
-//! window larger than the padded map and kernels with more than 64 taps are rejected.
+//! CPU reference and launches are in `gemm_op.rs`. All inputs except the frozen `scale` have
+//! gradients. At y = 0 the ReLU passes no gradient. Edge cases: N = 0 and 1x1 outputs are
+//! supported; a window larger than the padded map and kernels with more than 64 taps are rejected.
 
 mod cases;
 mod epilogue_cases;
@@ -24,14 +24,14 @@ use crate::Fusion;
 pub(super) use cases::SCALED_FLOOR;
 pub use cases::cases;
 
-/// `y = relu(conv(x, w) * scale + bias + residual)`, each part if its flag is set.
+/// `y = relu(conv(x, w) * scale + bias + residual)`; a flag enables each part of the epilogue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Conv2d {
     /// Step between windows, both axes.
     pub stride: usize,
     /// Zero padding in rows and columns.
     pub pad: usize,
-    /// Dilation, both axes; must be 1 if the stride is not.
+    /// Dilation, both axes; must be 1 unless the stride is 1.
     pub dilation: usize,
     /// Groups of C and K; filters read only the channels of their group.
     pub groups: usize,
@@ -47,12 +47,12 @@ pub struct Conv2d {
     pub relu: bool,
     /// The last input is `count [1] i32`, the number of images that hold data.
     pub counted: bool,
-    /// There is an output of y's [`signs`](crate::signs).
+    /// There is a second output, the [`signs`](crate::signs) of y.
     pub signs: bool,
 }
 
 op_inputs! {
-    /// The inputs of [`Conv2d`]; the optional ones by its flags.
+    /// The inputs of [`Conv2d`]; each optional input is present if the flag of its name is set.
     pub struct Conv2dInputs {
         /// `[N, H, W, C]`.
         x,
@@ -86,7 +86,7 @@ impl Conv2d {
         Layer::Conv2d { stride, pad, dilation, groups }
     }
 
-    /// The convolution that reads these inputs: sets the flags of the optional ones.
+    /// The convolution with the flags set for the optional inputs that `inputs` contains.
     pub fn reading<T>(self, inputs: &Conv2dInputs<T>) -> Self {
         let (scale, bias) = (inputs.scale.is_some(), inputs.bias.is_some());
         let (residual, counted) = (inputs.residual.is_some(), inputs.count.is_some());

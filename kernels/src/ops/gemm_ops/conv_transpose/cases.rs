@@ -1,4 +1,4 @@
-//! Cases of `conv_transpose` for the table of ops.
+//! Test and benchmark cases of `conv_transpose`.
 
 use super::ConvTranspose;
 use crate::case::{OpCase, constant, integers, normal};
@@ -8,8 +8,8 @@ use crate::ops::relu_mask::one_sided;
 use crate::signs::signs_of;
 use crate::{GradEpilogue, Role, TensorDesc};
 
-/// No images, one value, primes, tiles and their neighbours, the large tiles of CUDA, and the small
-/// model's mask head.
+/// No images, one value, prime sizes, sizes around a tile, CUDA's large tiles, and the mask head of
+/// the small model.
 pub fn cases() -> Vec<OpCase> {
     let doubled: [([usize; 4], usize); 9] = [
         ([0, 3, 3, 4], 5),
@@ -19,11 +19,11 @@ pub fn cases() -> Vec<OpCase> {
         ([1, 2, 3, 520], 17),
         ([18, 14, 14, 16], 128),
         ([8, 14, 14, 48], 48),
-        // Full tiles and tails, large and with padded columns.
+        // Full tiles and tails, for large tiles and for padded columns.
         ([3, 8, 9, 8], 136),
         ([3, 8, 9, 5], 72),
     ];
-    // Overlapping blocks: the keypoint head's, unaligned and aligned.
+    // Overlapping output blocks, as in the keypoint head, unaligned and aligned.
     let overlapping: [([usize; 4], usize); 5] = [
         ([0, 2, 2, 4], 3),
         ([1, 1, 1, 1], 1),
@@ -54,11 +54,11 @@ pub fn cases() -> Vec<OpCase> {
         .collect()
 }
 
-/// The gradient of x, masked, added to another, and both: small, unaligned, in large tiles and with
-/// split-k.
+/// The gradient of x with a mask, with an added gradient, and with both: small, unaligned, with
+/// large tiles, and with split-k.
 fn epilogue_cases() -> Vec<OpCase> {
     let rows: [([usize; 4], usize, [bool; 3]); 16] = [
-        // Another gradient, and a mask, possibly of signs.
+        // The flags are: added gradient, mask, mask given as signs.
         ([2, 5, 7, 11], 13, [true, true, false]),
         ([3, 3, 2, 16], 24, [false, true, false]),
         ([18, 14, 14, 128], 16, [true, false, false]),
@@ -67,7 +67,7 @@ fn epilogue_cases() -> Vec<OpCase> {
         ([2, 2, 3, 64], 264, [false, true, true]),
         ([2, 4, 3, 64], 5, [true, true, true]),
         ([3, 12, 13, 192], 24, [true, true, true]),
-        // Full tiles, tails, and columns that are not a multiple of a chunk; the same with split-k.
+        // Full tiles, tails, and columns that are not a multiple of a chunk; then with split-k.
         ([3, 8, 9, 136], 8, [true, true, false]),
         ([3, 8, 9, 136], 8, [false, true, false]),
         ([3, 8, 9, 192], 8, [false, true, true]),

@@ -2,13 +2,14 @@
 //!
 //! Matches `torch.nn.functional.conv_transpose2d(x, w, b, stride=2, padding=pad)` for a kernel of
 //! `R = 2 + 2 pad` rows and columns: 2x2 without padding, where every input position writes a
-//! separate block of y, or 4x4 with 1, where blocks overlap.
+//! separate block of y, or 4x4 with a padding of 1, where blocks overlap.
 //!
-//! Tensors: `x [N,H,W,C]`, `w [C,R,R,K]`, `b [K]`, with `counted` also `count [1] i32` ->
-//! `y [N,2H,2W,K]`, overwritten. With `counted`, images past the count get 0.
+//! Tensors: `x [N,H,W,C]`, `w [C,R,R,K]`, `b [K]`, with `counted` also `count [1] i32` -> `y
+//! [N,2H,2W,K]`, overwritten. With `counted`, images past the count get 0.
 //!
-//! It is the gradient of a convolution of stride 2 from K to C channels with the same weights; so
-//! its gradients are that convolution and its weight gradient. Compute-bound; deterministic.
+//! The op equals the input gradient of a stride-2 convolution from K to C channels with the same
+//! weights. Its own input gradient is therefore that convolution, and its weight gradient is the
+//! convolution's weight gradient. Compute-bound; deterministic.
 
 mod cases;
 
@@ -26,7 +27,7 @@ pub struct ConvTranspose {
     pub relu: bool,
     /// The last input is `count [1] i32`, the number of images that hold data.
     pub counted: bool,
-    /// The gradient of y is already masked by the ReLU, by the single consumer of y.
+    /// The single consumer of y already masks the gradient of y by the ReLU.
     pub masked: bool,
 }
 

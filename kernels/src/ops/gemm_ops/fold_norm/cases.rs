@@ -1,11 +1,11 @@
-//! Cases of `fold_norm` for the table of ops.
+//! Test and benchmark cases of `fold_norm`.
 
 use super::FoldNorm;
 use crate::Role;
 use crate::case::{OpCase, normal, uniform};
 
-/// No filters, filters without values, one number, primes, a block and its neighbours, and a
-/// convolution of a head.
+/// No filters, empty filters, one value, prime sizes, sizes around a block, and a convolution of a
+/// head.
 pub fn cases() -> Vec<OpCase> {
     let shapes: [&[usize]; 8] = [
         &[0, 3],
@@ -40,7 +40,8 @@ mod tests {
     use super::*;
     use crate::case::hand::{run, tensor};
 
-    /// Standard deviations 2 and 1: the first filter is halved and tripled, the second cleared.
+    /// Standard deviations 2 and 1: the first filter is divided by 2 and multiplied by 3, the
+    /// second becomes 0.
     #[test]
     fn fold_norm_matches_hand_computed_values() {
         let w = tensor(&[2, 2], [1.0, 2.0, 3.0, 4.0]);

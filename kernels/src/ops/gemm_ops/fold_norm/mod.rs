@@ -1,5 +1,5 @@
-//! Folds the norm after a convolution into its weights and a bias: a batch norm with constant
-//! statistics and trained scale and shift.
+//! Folds the norm after a convolution into the convolution's weights and a bias. The norm is a
+//! batch norm with constant statistics and trained scale and shift.
 //!
 //! `norm(conv(x, w)) = conv(x, folded) + bias`, as in `torch.nn.functional.batch_norm` with
 //! `training = False`.
@@ -18,7 +18,7 @@ op! {
     /// `folded[k] = w[k] * scale[k]`, `bias[k] = beta[k] - mean[k] * scale[k]`.
     ///
     /// `mean` and `var` get no gradient. The scale is computed in f64, multiplied in f32, rounded
-    /// once. Memory-bound. Edges: K = 0 and filters without values are supported.
+    /// once. Memory-bound. Edge cases: K = 0 and empty filters are supported.
     #[derive(Copy)]
     pub struct FoldNorm = "fold_norm" {
         /// Added to the variance.
@@ -85,8 +85,8 @@ impl Kernel for FoldNorm {
 }
 
 op! {
-    /// Gradients of the weights, the scale and the shift. The sum is in f64, in an order that
-    /// depends only on the filter's length. Memory-bound.
+    /// Gradients of the weights, the scale and the shift. The sum over a filter is in f64, in an
+    /// order that depends only on the filter's length. Memory-bound.
     #[derive(Copy)]
     pub struct FoldNormGrad = "fold_norm_grad" {
         /// Added to the variance.

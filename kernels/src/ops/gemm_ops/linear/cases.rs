@@ -1,4 +1,4 @@
-//! Cases of `linear` for the table of ops.
+//! Test and benchmark cases of `linear`.
 
 use super::Linear;
 use crate::case::{OpCase, constant, integers, normal};
@@ -7,9 +7,9 @@ use crate::ops::layer::Layer;
 use crate::ops::relu_mask::one_sided;
 use crate::{GradEpilogue, Role};
 
-/// No rows, one, primes, a tile and its neighbours, a reduction in several blocks, RoI features
-/// with convolution weights, the small model's first head layer, and predictors whose columns CUDA
-/// pads.
+/// No rows, one row, prime sizes, sizes around a tile, a reduction in several blocks, RoI features
+/// with convolution weights, the first head layer of the small model, and predictors whose columns
+/// CUDA pads.
 pub fn cases() -> Vec<OpCase> {
     let rows: [(&[usize], &[usize]); 10] = [
         (&[0, 3], &[2, 3]),
@@ -45,8 +45,8 @@ pub fn cases() -> Vec<OpCase> {
         .collect()
 }
 
-/// The gradients of w and b in one op: no rows, unaligned, padded columns, more than a tile of
-/// them, and with split-k; rows past the count hold NaN.
+/// The gradients of w and b in one op: no rows, unaligned, padded columns, more columns than a
+/// tile, and split-k; rows past the count hold NaN.
 fn bias_grad_cases() -> Vec<OpCase> {
     let rows: [([usize; 2], usize); 7] = [
         ([0, 3], 2),
@@ -76,7 +76,7 @@ fn bias_grad_cases() -> Vec<OpCase> {
     rows.iter().flat_map(case).collect()
 }
 
-/// The gradient of x with an epilogue: small, unaligned, of maps, and with split-k.
+/// The gradient of x with an epilogue: small, unaligned, for an x of maps, and with split-k.
 fn epilogue_cases() -> Vec<OpCase> {
     let rows: [(&[usize], usize); 4] =
         [(&[0, 3], 2), (&[5, 7], 11), (&[11, 3, 3, 8], 16), (&[40, 48], 520)];

@@ -1,4 +1,4 @@
-//! Cases of `projected` for the table of ops. It has no gradient.
+//! Test and benchmark cases of `projected`. The op has no gradient.
 
 use super::super::conv2d::SCALED_FLOOR;
 use super::{Projected, ProjectedInputs};
@@ -22,7 +22,8 @@ pub fn cases() -> Vec<OpCase> {
     rows.into_iter().map(|(op, map, channels)| case(op, map, channels)).collect()
 }
 
-/// `map` is the projection's input; channels of the convolution, of the projection, and filters.
+/// `map` is [images, height, width] of the projection's input; `c` and `d` are the input channels
+/// of the convolution and of the projection, and `k` is the number of filters.
 fn case(op: Projected, map: [usize; 3], [c, d, k]: [usize; 3]) -> OpCase {
     let [images, height, width] = map;
     let out = [height, width].map(|extent| (extent - 1) / op.stride + 1);

@@ -1,9 +1,9 @@
 //! Bottleneck output with projection shortcut: `y = relu(conv(x, w) * scale + bias + conv(from,
 //! w_from) * scale_from + bias_from)`, both convolutions 1x1.
 //!
-//! Equals two `conv2d` ops, the second with the first as its residual, except that the projection
-//! is not rounded in between. No backward rule: created by fusing nodes that already have
-//! gradients. On a GPU only in fp16.
+//! Equals two `conv2d` ops, where the output of the first (the projection) is the residual of the
+//! second, except that this output is not rounded. No backward rule: the op is created by fusing
+//! nodes that already have gradients. A GPU supports it only in fp16.
 
 mod cases;
 
@@ -19,19 +19,19 @@ use crate::{Cost, OpError, TensorDesc, Traits, check, op, signs};
 pub use cases::cases;
 
 op! {
-    /// The last convolution of a bottleneck, fused with the projection that is added to it.
-    /// Memory-bound; deterministic.
+    /// The last convolution of a bottleneck, fused with the projection shortcut that is added to
+    /// its output. Memory-bound; deterministic.
     #[derive(Copy, Eq)]
     pub struct Projected = "projected" {
         /// Stride of the projection, both axes.
         pub stride: usize,
         /// Applies ReLU.
         pub relu: bool,
-        /// There is an output of y's [`signs`](crate::signs).
+        /// There is a second output, the [`signs`](crate::signs) of y.
         pub signs: bool,
     }
     in ProjectedInputs {
-        /// Map of the convolution; C is a multiple of 8.
+        /// Input of the convolution; C is a multiple of 8.
         x: real "[N, P, Q, C]",
         /// Filters of the convolution.
         w: real "[K, 1, 1, C]",
@@ -55,12 +55,12 @@ op! {
 }
 
 const NAME: &str = "projected";
-/// Required multiple of the channels; as in `projected.cu`.
+/// Channels must be a multiple of this; as in `projected.cu`.
 const CHANNEL_MULTIPLE: usize = 8;
 
 impl Projected {
     /// Fuses `conv` with the projection that computes its residual, for inputs with these channels.
-    /// `None` if it does not support them.
+    /// `None` if the op does not support them.
     pub fn of(conv: &Conv2d, projection: &Conv2d, channels: [usize; 2]) -> Option<Self> {
         let scaled = Conv2d { scale: true, bias: true, ..Conv2d::new(1, 0) };
         let Conv2d { relu, signs, .. } = *conv;
@@ -85,7 +85,7 @@ impl Projected {
         Ok(([own, other], y))
     }
 
-    /// The convolutions of tensors that have been checked.
+    /// The convolution and the projection of tensors that `check` has accepted.
     fn shapes<'a, T>(&self, list: &'a [T], desc: fn(&'a T) -> &'a TensorDesc) -> [ConvShape; 2] {
         let ProjectedInputs { x, w, from, w_from, .. } = ProjectedInputs::of(list);
         match self.sizes([x, w, from, w_from].map(desc)) {
@@ -164,7 +164,7 @@ impl Kernel for Projected {
     }
 }
 
-/// Output of the first launch for the second: scaled filters in half, and sums of biases.
+/// Output of the first launch, read by the second: scaled filters in fp16, and sums of biases.
 struct Scratch {
     /// Bytes of each part; multiples of 16 for filters.
     parts: [usize; 3],

@@ -1,11 +1,11 @@
-//! Cases of `relu_mask` for the table of ops. It is a backward op without a gradient.
+//! Test and benchmark cases of `relu_mask`, a backward op without a gradient.
 
 use super::ReluMask;
 use crate::Role;
 use crate::case::{OpCase, floats, normal};
 use crate::cpu::HostTensor;
 
-/// Sizes 0, 1, primes, a block and its neighbours, and a C5 map of a training step.
+/// Sizes 0, 1, prime numbers and around a block, and a C5 map of a training step.
 pub fn cases() -> Vec<OpCase> {
     let shapes: [&[usize]; 6] = [&[0], &[1], &[5, 7, 11], &[16383], &[16385], &[2, 25, 42, 256]];
     shapes
@@ -18,8 +18,9 @@ pub fn cases() -> Vec<OpCase> {
         .collect()
 }
 
-/// Biases that keep a channel of standard normal sums on one side of zero, so that no finite
-/// difference of an op with a fused ReLU crosses zero: even channels pass, odd ones do not.
+/// Biases that keep the standard normal sums of a channel on one side of 0, so that finite
+/// differences of an op with a fused ReLU do not cross 0: the ReLU passes even channels and blocks
+/// odd channels.
 pub(crate) fn one_sided(channels: usize) -> HostTensor {
     let values: Vec<f32> = (0..channels).map(|c| if c % 2 == 0 { 16.0 } else { -16.0 }).collect();
     floats(Role::Master, &[channels], values)

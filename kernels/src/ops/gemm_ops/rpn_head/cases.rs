@@ -1,11 +1,11 @@
-//! Cases of `rpn_head` for the table of ops. It has no gradient.
+//! Test and benchmark cases of `rpn_head`. The op has no gradient.
 
 use super::{HIDDEN_ROUNDING, RpnHead};
 use crate::Role;
 use crate::case::{ORDER_FLOOR, OpCase, normal};
 
-/// No images, one position, one level, small tiles with several along the filters, large tiles with
-/// two of them, channels that are not a multiple of a k-block, and one to three anchors.
+/// No images, one position, one level, small tiles, several for all filters, large tiles, two for
+/// all filters, channels that are not a multiple of a k-block, and one to three anchors.
 pub fn cases() -> Vec<OpCase> {
     type Row<'a> = (usize, &'a [[usize; 2]], [usize; 2], usize);
     let rows: [Row<'_>; 6] = [

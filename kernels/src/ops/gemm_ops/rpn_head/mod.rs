@@ -16,8 +16,8 @@ use crate::{Cost, OpError, Role, TensorDesc, Traits, check, op};
 pub use cases::cases;
 
 op! {
-    /// The head: `[N, h, w, A]` logits of each level, then `[N, h, w, 4A]` deltas of each. Sizes:
-    /// see [`RpnHead::fits`]. Compute-bound; deterministic.
+    /// The head. Outputs: `[N, h, w, A]` logits of each level, then `[N, h, w, 4A]` deltas of each
+    /// level. Supported sizes: see [`RpnHead::fits`]. Compute-bound; deterministic.
     #[derive(Copy, Eq)]
     pub struct RpnHead = "rpn_head" {}
     in RpnHeadInputs {
@@ -41,8 +41,8 @@ op! {
     out {}
 }
 
-/// The error that a hidden map in fp16 adds to an output, in units of its root mean square: 2^-11
-/// of each of its values, which shows where terms cancel.
+/// The error that an fp16 hidden map adds to an output, in units of the output's root mean square:
+/// each hidden value is off by up to 2^-11 of itself, which is noticeable where terms cancel.
 pub(super) const HIDDEN_ROUNDING: f64 = 1e-3;
 /// Maximum levels and anchors per cell, and the channel multiple; as in `rpn_head.cu`.
 const MAX_LEVELS: usize = 8;
@@ -77,7 +77,7 @@ fn conv_shape(map: &TensorDesc, filters: usize) -> ConvShape {
     }
 }
 
-/// A 1x1 convolution of the hidden map that is the output of `s`.
+/// A 1x1 convolution of the hidden map, which is the output of the convolution `s`.
 fn predictor_shape(s: &ConvShape, filters: usize) -> ConvShape {
     ConvShape::matrix(s.out_positions(), s.filters, filters)
 }
@@ -88,7 +88,7 @@ impl Kernel for RpnHead {
         let [channels, filters] = ["C", "K"].map(|name| dims.get(name));
         let sizes = format!("{levels} levels, {anchors} anchors, {channels} to {filters}");
         let fits = Self::fits(levels, anchors, [channels, filters]);
-        let most = "at most 8 levels, 3 anchors of a cell, channels in multiples of 8";
+        let most = "at most 8 levels, 3 anchors per cell, channels in multiples of 8";
         check::parameter(dims.op(), "sizes", fits, most, sizes)
     }
 

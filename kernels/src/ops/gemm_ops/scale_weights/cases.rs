@@ -1,11 +1,11 @@
-//! Cases of `scale_weights` for the table of ops. It is a backward op and has no gradient.
+//! Test and benchmark cases of `scale_weights`, a backward op without a gradient.
 
 use super::ScaleWeights;
 use crate::Role;
 use crate::case::{OpCase, normal, uniform};
 
-/// No tensor, sizes 0, 1, primes, a block and its neighbours, filters that are not a multiple of a
-/// vector; more tensors than a launch takes; and a bottleneck of res4.
+/// No tensor; sizes 0, 1, prime numbers and around a block; filters whose length is not a multiple
+/// of a vector; more tensors than a launch supports; and a bottleneck of res4.
 pub fn cases() -> Vec<OpCase> {
     let lists: [(&str, &[&[usize]]); 5] = [
         ("no weights", &[]),

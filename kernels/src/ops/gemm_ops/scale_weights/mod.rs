@@ -1,7 +1,7 @@
-//! Filters times a frozen scale each: the weights of many convolutions at once, for their
-//! gradients.
+//! Multiplies each filter by its frozen scale, for many convolutions at once. The convolutions'
+//! gradient ops read the result.
 //!
-//! Tensors: `w_i [K_i, ..]`, then `scale_i [K_i]` (as many) -> `scaled_i` (shape and role of `w_i`,
+//! Tensors: `w_i [K_i, ..]`, then as many `scale_i [K_i]` -> `scaled_i` (shape and role of `w_i`,
 //! overwritten): `w_i` times the scale of its filter. Matches `w * scale.view(-1, 1, 1, 1)`.
 //! Memory-bound; multiplied and rounded once.
 
@@ -21,7 +21,7 @@ pub struct ScaleWeights;
 
 const NAME: &str = "scale_weights";
 
-/// Tensors per launch: their struct must stay under 4 KiB.
+/// Maximum tensors per launch: their argument struct must stay under 4 KiB.
 const CAPACITY: usize = 64;
 
 /// Elements per block.

@@ -1,4 +1,4 @@
-//! Cases of `stem` for the table of ops. It is frozen and has no gradient.
+//! Test and benchmark cases of `stem`. The op is frozen and has no gradient.
 
 use super::{CHANNELS, KERNEL, STORED_CHANNELS, Stem};
 use crate::Role;

@@ -3,7 +3,7 @@
 //!
 //! Equals `conv2d` of the first three channels. With four channels a pixel is 8 bytes, and a row of
 //! the window, started one pixel further left, is 64 aligned bytes that the GEMM reads directly. No
-//! backward rule: for a frozen stem.
+//! backward rule: the stem is frozen.
 
 mod cases;
 
@@ -48,7 +48,8 @@ pub const STORED_CHANNELS: usize = 4;
 
 const PAD: usize = KERNEL / 2;
 
-/// The convolution of images `[N, H, W, ..]` of at least a pixel with filters `[K, ..]`.
+/// The convolution of images `[N, H, W, ..]`, which have at least one pixel, with filters `[K,
+/// ..]`.
 fn conv_shape(x: &TensorDesc, w: &TensorDesc) -> ConvShape {
     let [images, height, width] = [0, 1, 2].map(|i| x.dim(i));
     ConvShape {
@@ -68,10 +69,11 @@ fn conv_shape(x: &TensorDesc, w: &TensorDesc) -> ConvShape {
     }
 }
 
-/// Pixels in a row of the window: one before it, for an even start.
+/// Pixels read per window row: the window and one pixel before it, so that the first column is
+/// even.
 const PIXELS: usize = KERNEL + 1;
 
-/// Values of a row of the window in memory; as in `gemm/stem.cuh`.
+/// Values read per window row; as in `gemm/stem.cuh`.
 const ROW: usize = PIXELS * STORED_CHANNELS;
 
 impl Kernel for Stem {

@@ -1,10 +1,11 @@
-//! Cases of `upsample_add` for the table of ops.
+//! Test and benchmark cases of `upsample_add`.
 
 use super::{UpsampleAdd, UpsampleGrad};
 use crate::case::{OpCase, normal};
 use crate::{GradEpilogue, Role};
 
-/// No images, one value, odd sizes, a map that shrinks, and P5 onto P4 of a training step.
+/// No images, one value, odd sizes, a top map larger than the lateral map, and P5 onto P4 of a
+/// training step.
 pub fn cases() -> Vec<OpCase> {
     let rows: [[usize; 6]; 7] = [
         [0, 4, 4, 2, 2, 3],

@@ -20,8 +20,9 @@ use crate::{
 pub use cases::cases;
 
 op! {
-    /// `y = lateral + nearest(top)`. The gradient of `lateral` equals that of `y`; the gradient of
-    /// `top` sums, in row-major order, over the outputs that read a position. Memory-bound.
+    /// `y = lateral + nearest(top)`. The gradient of `lateral` is the gradient of `y`. Each
+    /// position of the gradient of `top` is the sum, in row-major order, over the outputs that read
+    /// this position. Memory-bound.
     pub struct UpsampleAdd = "upsample_add" {}
     in UpsampleAddInputs {
         /// The finer map.
@@ -35,7 +36,7 @@ op! {
     }
 }
 
-/// Resizes `map [N,h,w,C]` to a larger or smaller size: each position has the value of its nearest.
+/// Resizes `map [N,h,w,C]` to a larger or smaller size by nearest-neighbour interpolation.
 pub(crate) fn enlarge(map: &TensorRef<'_>, [height, width]: [usize; 2]) -> Vec<f32> {
     let [n, h, w, c] = [0, 1, 2, 3].map(|i| map.desc.dim(i));
     let values = map.f32();
@@ -100,13 +101,13 @@ impl Kernel for UpsampleAdd {
     }
 }
 
-/// The kernel's `Sizes`, and whether channels come in vectors of 8.
+/// The kernel argument `Sizes`, and true if the channels are a multiple of 8.
 fn sizes(big: &Buffer<'_>, small: &Buffer<'_>) -> (Arg, bool) {
     let extents = [big.dim(1), big.dim(2), small.dim(1), small.dim(2), big.dim(3)];
     (StructArg::new().ints(extents).arg(), big.dim(3).is_multiple_of(8))
 }
 
-/// One row of blocks per row of `map`.
+/// Launch grid with one row of blocks per row of `map`.
 fn grid(map: &Buffer<'_>, wide: bool) -> [usize; 3] {
     let vectors = map.dim(2) * map.dim(3) / if wide { 8 } else { 1 };
     [map.dim(0) * map.dim(1), vectors.div_ceil(BLOCK as usize), 1]
@@ -127,7 +128,7 @@ op! {
         g: real "[N, H, W, C]",
     }
     optional {
-        /// Another gradient of the coarser map.
+        /// A gradient of the coarser map, added to this one.
         other: real "[N, height, width, C]" if |op| op.finish.other,
     }
     out {

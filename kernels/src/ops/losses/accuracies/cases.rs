@@ -1,4 +1,4 @@
-//! Cases of `accuracies` for the table of ops.
+//! Test and benchmark cases of `accuracies`.
 
 use super::Accuracies;
 use crate::Role;
@@ -6,8 +6,8 @@ use crate::case::boxes::boxes;
 use crate::case::{OpCase, constant, integers, uniform};
 use crate::cpu::HostTensor;
 
-/// No inputs, one of each, primes, no masks, more warps and threads than the launch has, equal
-/// logits, and a COCO batch.
+/// No inputs, one of each, prime sizes, no masks, more rows than the launch has warps and threads,
+/// equal logits, and a COCO batch.
 pub fn cases() -> Vec<OpCase> {
     let mut cases = vec![
         case([0, 1, 0, 1, 0, 0], Some([0, 7]), false),
@@ -33,8 +33,8 @@ pub fn cases() -> Vec<OpCase> {
     cases
 }
 
-/// Rows, classes, anchors, images, proposals and objects per image; rows and side of masks. Makes
-/// every third row predict its label, and every fifth the background: few would otherwise.
+/// The sizes are rows, classes, anchors, images, and proposals and objects per image; `masks` is
+/// the rows and the side of masks. See [`decide`] for the predictions.
 fn case([m, k, a, n, p, g]: [usize; 6], masks: Option<[usize; 2]>, plus_one: bool) -> OpCase {
     let logits = |shape: &[usize], seed| uniform(Role::Activation, shape, seed, -3.0, 3.0);
     let mut inputs = vec![
@@ -60,7 +60,8 @@ fn case([m, k, a, n, p, g]: [usize; 6], masks: Option<[usize; 2]>, plus_one: boo
     OpCase::new(label, op, inputs)
 }
 
-/// Lets every third row predict its label, and every fifth the background: else few do.
+/// Makes every third row predict its label and every fifth row the background, which few random
+/// logits do.
 fn decide(classes: &mut [HostTensor], k: usize) {
     let [logits, labels] = classes else { panic!("logits and labels") };
     for (row, label) in labels.as_i32().iter().enumerate() {

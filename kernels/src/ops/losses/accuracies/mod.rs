@@ -1,11 +1,12 @@
 //! Counts of correct and wrong predictions in a training step, for its accuracies.
 //!
 //! Matches detectron2: `_log_classification_stats` (classes), `mask_rcnn_loss` (masks, split at
-//! logit 0 and target 0.5), `RPN.losses` (sampled anchors). Recall of anchors (logit above 0) and
-//! of objects (a proposal of IoU 0.5 or more) as Tensorpack's `recall_th0.5`, `recall_iou0.5`.
+//! logit 0 and target 0.5), `RPN.losses` (sampled anchors). The recall of anchors (logit above 0)
+//! and of objects (covered by a proposal with an IoU of 0.5 or more) matches Tensorpack's
+//! `recall_th0.5` and `recall_iou0.5`.
 //!
-//! Edges: of classes with equal logits the lowest is predicted. A NaN logit is never the maximum
-//! nor above 0.
+//! Edge cases: of classes with equal logits the one with the lowest index is predicted. A NaN logit
+//! is never the maximum nor above 0.
 
 mod cases;
 
@@ -23,7 +24,7 @@ op! {
     /// Counts correct and wrong predictions. Integers throughout.
     #[derive(Copy, Eq)]
     pub struct Accuracies = "accuracies" {
-        /// Boxes are inclusive.
+        /// Box corners are inclusive: width = x2 - x1 + 1.
         pub plus_one: bool,
         /// The model has masks.
         pub masks: bool,
@@ -39,13 +40,13 @@ op! {
         anchor_labels: i32 "[A]",
         /// Boxes.
         proposals: f32 "[N, P, 4]",
-        /// Proposals of each image.
+        /// Number of proposals of each image.
         counts: i32 "[N]",
         /// Objects.
         gt_boxes: f32 "[N, G, 4]",
-        /// Objects of each image.
+        /// Number of objects of each image.
         gt_counts: i32 "[N]",
-        /// Images in use; later ones have no objects.
+        /// Number of images in use; the objects of later images are not counted.
         num_images: i32 "[1]",
     }
     optional {
@@ -57,15 +58,15 @@ op! {
         mask_targets: f32 "[Mp, S, S]" if |op| op.masks,
     }
     out {
-        /// In the order of [`Count`].
+        /// The counts, in the order of [`Count`].
         tally: Index "[15]",
     }
 }
 
-/// The counts of a tally, in its order.
+/// The counts of a tally, in the order of its elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Count {
-    /// Images in use.
+    /// Number of images in use.
     Images,
     /// Foreground RoIs.
     Foreground,
@@ -85,32 +86,33 @@ pub enum Count {
     PositivesFound,
     /// Objects.
     Objects,
-    /// Objects that a proposal covers.
+    /// Objects that a proposal covers with an IoU of 0.5 or more.
     ObjectsCovered,
     /// Pixels inside a mask.
     Inside,
     /// Pixels outside a mask.
     Outside,
-    /// Pixels inside that are predicted outside.
+    /// Pixels inside a mask that are predicted as outside.
     InsideWrong,
-    /// Pixels outside that are predicted inside.
+    /// Pixels outside a mask that are predicted as inside.
     OutsideWrong,
 }
 
-/// Counts of a tally.
+/// Number of counts in a tally.
 pub const COUNTS: usize = 15;
 
 /// Minimum IoU for a proposal to cover an object.
 const COVERS: f32 = 0.5;
 
-/// About one block per SM: the masks of a batch are a few megabytes.
+/// Blocks of the launch: about one per SM, which is enough for the few megabytes of a batch's
+/// masks.
 const BLOCKS: usize = 128;
 
 /// Bytes of the counts of each block.
 const WORKSPACE_BYTES: usize = BLOCKS * COUNTS * size_of::<i32>();
 
 impl Accuracies {
-    /// The inputs of a list by name.
+    /// Assigns the inputs of a list to names.
     fn inputs<'a, T>(&self, list: &'a [T]) -> AccuraciesInputs<&'a T> {
         AccuraciesInputs::of(list, [self.masks; 3])
     }
@@ -208,7 +210,7 @@ impl Kernel for Accuracies {
     }
 }
 
-/// True if `class` has the greatest logit, and is the lowest such class.
+/// True if `class` is the first class with the greatest logit.
 fn is_predicted(logits: &[f32], class: usize) -> bool {
     let Some(&own) = logits.get(class) else { return false };
     let (before, from) = logits.split_at(class);

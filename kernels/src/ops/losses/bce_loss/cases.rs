@@ -1,11 +1,12 @@
-//! Cases of `bce_loss` for the table of ops.
+//! Test and benchmark cases of `bce_loss`.
 
 use super::BceLoss;
 use crate::Role;
 use crate::case::boxes::in_order;
 use crate::case::{OpCase, constant, integers, normal};
 
-/// Rows 0, 1, primes, a block of the sum and its neighbours, and the samples of 12 images.
+/// 0 and 1 rows, prime row counts, row counts around a block of the sum, and the samples of 12
+/// images.
 pub fn cases() -> Vec<OpCase> {
     let rows =
         [(0, 1), (1, 1), (7, 2), (13, 5), (255, 3), (256, 3), (257, 3), (3072, 12), (4500, 1)];
@@ -30,7 +31,7 @@ fn case(rows: usize, images: usize, ipg: usize, rows_per_image: Option<usize>) -
     OpCase::new(label, BceLoss { ipg, rows_per_image }, inputs).grad(&[0])
 }
 
-/// More groups than the CUDA kernels count at a time, unused images, and rows of unused images.
+/// More groups than the CUDA kernels count at a time, unused images, and rows that belong to them.
 fn many_groups(rows_per_image: Option<usize>) -> OpCase {
     let mut case = case(2053, 2053, 1, rows_per_image);
     case.label = "many groups, and rows of no image".into();
@@ -75,7 +76,7 @@ mod tests {
         assert_near(&grad, &[1.0, -0.5, 0.0, 3.0, 0.0], 1e-6);
     }
 
-    /// A group with all images weighs rows equally; groups of one weigh images equally.
+    /// A group with all images weighs rows equally; groups of one image weigh images equally.
     #[test]
     fn bce_mean_is_per_group() {
         let inputs = inputs(&[0.0, 0.0, 0.0, 9.0], &[0, 0, 0, 0], &[0, 0, 0, 1], 2);
@@ -87,8 +88,8 @@ mod tests {
         assert_eq!(loss(2), loss(7), "one group, whatever it could hold");
     }
 
-    /// Four zero logits in two images: ln 2 each, divided by 8 rows per image for any number of
-    /// rows.
+    /// Four zero logits in two images: a loss of ln 2 each, divided by 8 rows per image regardless
+    /// of the number of rows.
     #[test]
     fn bce_fixed_divisor_matches_hand_computed_values() {
         let inputs = inputs(&[0.0; 4], &[0, 1, 1, -1], &[0, 0, 1, 1], 2);

@@ -1,4 +1,4 @@
-//! Cases of `giou_loss` for the table of ops.
+//! Test and benchmark cases of `giou_loss`.
 
 use super::GiouLoss;
 use crate::Role;
@@ -6,7 +6,7 @@ use crate::case::boxes::in_order;
 use crate::case::{OpCase, constant, integers, normal, uniform};
 use crate::cpu::HostTensor;
 
-/// Rows 0, 1, primes, a block of the sum and its neighbours, and the RoIs of 2 images.
+/// 0 and 1 rows, prime row counts, row counts around a block of the sum, and the RoIs of 2 images.
 pub fn cases() -> Vec<OpCase> {
     let rows = [(0, 1), (1, 1), (7, 2), (13, 5), (255, 3), (256, 3), (257, 3), (1024, 2)];
     rows.iter().flat_map(|&(rows, images)| [1, 2].map(|ipg| case(rows, images, ipg))).collect()
@@ -23,7 +23,8 @@ fn case(rows: usize, images: usize, ipg: usize) -> OpCase {
     ];
     let op = GiouLoss { weights: [10.0, 10.0, 5.0, 5.0], ipg };
     let label = format!("{rows} rows of {images} images, {ipg} a group");
-    // The derivative jumps where corners cross the target's edges: a smaller step crosses fewer.
+    // The derivative jumps where corners cross the target's edges: with a smaller step, fewer
+    // corners cross them.
     OpCase::new(label, op, inputs).grad(&[0]).grad_bounds(2e-3, 1e-2)
 }
 
@@ -45,8 +46,8 @@ mod tests {
         tensor(&[rows.len(), 4], rows.concat())
     }
 
-    /// dx = 20/10 moves a unit square by two: a gap of one to its target at 0, a loss of 4/3. Three
-    /// rows are sampled, one is positive.
+    /// dx = 20/10 moves a unit square by 2, which leaves a gap of 1 to its target at 0, so the loss
+    /// is 4/3. Three rows are sampled, one of them is positive.
     #[test]
     fn giou_of_disjoint_square_matches_hand_computed_value() {
         let square = [0.0, 0.0, 1.0, 1.0];

@@ -12,24 +12,24 @@ use crate::op;
 pub use cases::cases;
 
 op! {
-    /// 1 - GIoU of positive rows over all sampled rows.
+    /// Sum of 1 - GIoU over positive rows, divided by the number of sampled rows.
     ///
-    /// Matches torchvision's `generalized_box_iou_loss` (eps 1e-7) after `BoxCoder.decode`: the sum
-    /// over the rows of a group of images with a positive label, divided by the group's rows whose
-    /// label is not -1, averaged over the groups with images. Numerics: f64, fixed order. Edges: no
-    /// positive row gives 0; boxes without area give a finite loss; dw and dh above ln(1000/16) get
-    /// no gradient.
+    /// Matches torchvision's `generalized_box_iou_loss` (eps 1e-7) after `BoxCoder.decode`: the
+    /// loss of a group of images is the sum over its rows with a positive label, divided by the
+    /// number of its rows whose label is not -1. The result is the mean over the groups that have
+    /// images. Numerics: f64, fixed order. Edge cases: without positive rows the loss is 0;
+    /// zero-area boxes have a finite loss; dw and dh above ln(1000/16) get no gradient.
     #[derive(Copy)]
     pub struct GiouLoss = "giou_loss" {
         /// Weights of dx, dy, dw, dh in the box coding.
         pub weights: [f32; 4] [|weights| weights.iter().all(|&w| w > 0.0), "above 0"],
-        /// Images whose rows are averaged together.
+        /// Images per group; the loss is averaged over the rows of a group.
         pub ipg: usize [|ipg| *ipg > 0, "at least 1"],
     }
     in GiouLossInputs {
         /// Box deltas.
         deltas: real "[M, 4]",
-        /// Boxes that the deltas start from.
+        /// Boxes to which the deltas are applied.
         rois: f32 "[M, 4]",
         /// Ground truth of the row.
         matched_boxes: f32 "[M, 4]",
@@ -37,11 +37,11 @@ op! {
         labels: i32 "[M]",
         /// Image of each row.
         image_idx: i32 "[M]",
-        /// Images in use.
+        /// Number of images in use.
         num_images: i32 "[1]",
     }
     out {
-        /// Mean over the groups with images.
+        /// Mean over the groups that have images.
         loss: Loss "[1]",
     }
 }
@@ -49,7 +49,8 @@ op! {
 row_loss!(GiouLoss, "giou_loss");
 
 impl GiouLoss {
-    /// Deltas and RoI of a row, its loss, and the loss's derivatives by the decoded corners.
+    /// Deltas and RoI of a row, its loss, and the derivatives of the loss with respect to the
+    /// decoded corners.
     fn row(&self, inputs: &[TensorRef<'_>], row: usize) -> ([[f32; 4]; 2], f32, [f32; 4]) {
         let of = GiouLossInputs::of(inputs);
         let four = |of: &TensorRef<'_>| std::array::from_fn(|i| of.f32()[4 * row + i]);

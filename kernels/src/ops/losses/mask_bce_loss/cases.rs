@@ -1,11 +1,11 @@
-//! Cases of `mask_bce_loss` for the table of ops.
+//! Test and benchmark cases of `mask_bce_loss`.
 
 use super::MaskBceLoss;
 use crate::Role;
 use crate::case::boxes::in_order;
 use crate::case::{OpCase, constant, integers, uniform};
 
-/// Rows 0, 1, primes, counts below the capacity, and positives in a COCO image.
+/// 0 and 1 rows, prime sizes, counts below the capacity, and the positives of a COCO image.
 pub fn cases() -> Vec<OpCase> {
     let rows = [
         (0, 5, 0, 1),
@@ -37,7 +37,7 @@ fn case(shape: [usize; 3], count: i32, images: usize, ipg: usize) -> OpCase {
     OpCase::new(label, MaskBceLoss { ipg }, inputs).grad(&[0])
 }
 
-/// More groups than the CUDA kernels count at a time, unused images, and rows of unused images.
+/// More groups than the CUDA kernels count at a time, unused images, and rows that belong to them.
 fn many_groups() -> OpCase {
     let mut case = case([1100, 1, 2], 1090, 1100, 1);
     case.label = "many groups, and rows of no image".into();
@@ -50,8 +50,8 @@ mod tests {
     use super::*;
     use crate::case::hand::{assert_near, ints, loss_and_grad, tensor};
 
-    /// Rows of one pixel: row 0 has logit 0 against a soft target (ln 2), row 1 ln 3 against 1
-    /// (ln 4/3); row 2 is background, row 3 past the count.
+    /// Rows of one pixel: row 0 has logit 0 and a soft target (loss ln 2), row 1 has logit ln 3 and
+    /// target 1 (loss ln 4/3); row 2 is background, row 3 is past the count.
     #[test]
     fn mask_bce_of_positives_matches_hand_computed_value() {
         let logits = vec![0.0, 3.0f32.ln(), f32::NAN, f32::NAN];

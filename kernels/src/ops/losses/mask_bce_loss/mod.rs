@@ -14,13 +14,14 @@ pub use cases::cases;
 op! {
     /// Mean binary cross-entropy of the mask logits of positive rows.
     ///
-    /// Matches the mask losses of torchvision and maskrcnn-benchmark, for only the channel of each
-    /// row's class (`class_masks`): the mean over positives x S x S of a group of images, averaged
-    /// over the groups with images. Targets may be soft. Numerics: softplus form, summed in f64
-    /// (CUDA: f32) in a fixed order. Edges: no positive row gives 0.
+    /// Matches the mask losses of torchvision and maskrcnn-benchmark; the logits hold only the
+    /// channel of each row's class (`class_masks`). The loss of a group of images is the mean over
+    /// the S x S pixels of its positive rows; the result is the mean over the groups that have
+    /// images. Targets may be soft. Numerics: softplus form, summed in f64 (CUDA: f32) in a fixed
+    /// order. Edge cases: without positive rows the loss is 0.
     #[derive(Copy, Eq)]
     pub struct MaskBceLoss = "mask_bce_loss" {
-        /// Images whose rows are averaged together.
+        /// Images per group; the loss is averaged over the rows of a group.
         pub ipg: usize [|ipg| *ipg > 0, "at least 1"],
     }
     in MaskBceLossInputs {
@@ -32,13 +33,13 @@ op! {
         targets: f32 "[M, H, W]",
         /// Image of each row.
         image_idx: i32 "[M]",
-        /// Rows in use.
+        /// Number of rows in use.
         count: i32 "[1]",
-        /// Images in use.
+        /// Number of images in use.
         num_images: i32 "[1]",
     }
     out {
-        /// Mean over the groups with images.
+        /// Mean over the groups that have images.
         loss: Loss "[1]",
     }
 }
@@ -57,8 +58,8 @@ impl MaskBceLoss {
 }
 
 impl RowLoss for MaskBceLoss {
-    /// About four blocks per SM: enough loads in flight to saturate memory, few enough that
-    /// counting the groups, which each block does, adds little traffic.
+    /// About four blocks per SM: enough loads in flight to saturate memory. With more blocks, each
+    /// of which counts the groups, the counting would add noticeable memory traffic.
     const LAUNCH: RowLaunch = RowLaunch::Block(512);
     const FLOPS: [u64; 2] = [6, 5];
     const COUNTED_FROM: i32 = 1;

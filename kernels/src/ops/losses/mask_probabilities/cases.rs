@@ -1,11 +1,11 @@
-//! Cases of `mask_probabilities` for the table of ops.
+//! Test and benchmark cases of `mask_probabilities`.
 
 use super::MaskProbabilities;
 use crate::Role;
 use crate::case::{OpCase, constant, integers, uniform};
 
-/// Rows 0, 1, primes, a block of 256 pixels and one more, counts below the capacity, logits that
-/// are f32 on every device, and detections in a COCO image.
+/// 0 and 1 rows, prime sizes, 256 pixels (a block) and 257, counts below the capacity, and the
+/// detections of a COCO image.
 pub fn cases() -> Vec<OpCase> {
     let shapes = [
         ([0, 5, 5], 0),

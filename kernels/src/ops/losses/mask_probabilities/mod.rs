@@ -18,11 +18,12 @@ op! {
     #[derive(Copy, Eq)]
     pub struct MaskProbabilities = "mask_probabilities" {}
     in MaskProbabilitiesInputs {
-        /// Logits of the label's channel ([`ClassMasks`](crate::ops::class_masks::ClassMasks)).
+        /// Logits of the channel of the row's label (see
+        /// [`ClassMasks`](crate::ops::class_masks::ClassMasks)).
         mask_logits: real "[M, H, W]",
         /// Predicted class.
         labels: i32 "[M]",
-        /// Rows in use.
+        /// Number of rows in use.
         count: i32 "[1]",
     }
     out {

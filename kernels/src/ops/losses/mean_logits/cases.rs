@@ -1,10 +1,11 @@
-//! Cases of `mean_logits` for the table of ops.
+//! Test and benchmark cases of `mean_logits`.
 
 use super::MeanLogits;
 use crate::Role;
 use crate::case::{OpCase, uniform};
 
-/// No row, one, one class, primes, a block's rows and one more, and the proposals of an image.
+/// No row, one row, one class, prime sizes, the rows of a block and one row more, and the proposals
+/// of an image.
 pub fn cases() -> Vec<OpCase> {
     [([0, 3], 2), ([1, 1], 2), ([5, 7], 3), ([9, 33], 2), ([1000, 81], 3)]
         .iter()

@@ -3,7 +3,7 @@
 //! Matches detectron2's `CascadeROIHeads._forward_box` in inference, which averages the
 //! probabilities of its stages.
 //!
-//! Edges: a NaN makes its row NaN; a probability of 0 gives minus infinity.
+//! Edge cases: a NaN logit makes its row NaN; a mean probability of 0 gives minus infinity.
 
 mod cases;
 
@@ -16,7 +16,7 @@ use crate::{Cost, OpError, TensorDesc, op};
 
 pub use cases::cases;
 
-/// Maximum number of stages of a kernel.
+/// Maximum number of stages that the kernel supports.
 pub const MAX_STAGES: usize = 3;
 
 op! {

@@ -1,10 +1,10 @@
-//! Cases of `select_columns` for the table of ops.
+//! Test and benchmark cases of `select_columns`.
 
 use super::SelectColumns;
 use crate::Role;
 use crate::case::{OpCase, integers, normal};
 
-/// Rows 0, 1, primes, the box deltas of 1024 RoIs over 81 classes, and columns of f32.
+/// 0 and 1 rows, prime sizes, and the box deltas of 1024 RoIs for 81 classes.
 pub fn cases() -> Vec<OpCase> {
     let shapes = [(0, 3, 4), (1, 1, 1), (7, 3, 4), (13, 11, 5), (1024, 81, 4)];
     let activations =

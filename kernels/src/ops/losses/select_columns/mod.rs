@@ -1,4 +1,5 @@
-//! One of several groups of columns of each row: the class's box deltas, or the anchor's.
+//! Selects one of several groups of columns in each row, such as the box deltas of the row's class
+//! or anchor.
 
 mod cases;
 
@@ -23,7 +24,7 @@ op! {
     in SelectColumnsInputs {
         /// n groups of columns.
         x: real "[M, n*width]",
-        /// A group index per row, M in any shape.
+        /// One group index per row: M elements, in any shape.
         index: i32 "[..]",
     }
     out {
@@ -33,7 +34,7 @@ op! {
     }
 }
 
-/// First column of the group with this index; `None` if it is negative.
+/// First column of the group with this index; `None` if the index is negative.
 fn first_column(index: i32, width: usize, columns: usize, modulo: bool) -> Option<usize> {
     let index = usize::try_from(index).ok()?;
     let groups = columns / width;
@@ -42,7 +43,7 @@ fn first_column(index: i32, width: usize, columns: usize, modulo: bool) -> Optio
     Some(group * width)
 }
 
-/// `columns` is a positive multiple of `width`.
+/// Fails unless `columns` is a positive multiple of `width`.
 fn check_columns(op: &'static str, width: usize, columns: usize) -> Result<(), OpError> {
     let fits = width > 0 && columns > 0 && columns.is_multiple_of(width);
     check::parameter(op, "width", fits, &format!("a divisor of {columns} columns"), width)
@@ -107,7 +108,7 @@ op! {
     in SelectColumnsGradInputs {
         /// Gradient of the selected columns.
         grad_output: real "[M, width]",
-        /// A group index per row, M in any shape.
+        /// One group index per row: M elements, in any shape.
         index: i32 "[..]",
     }
     out {

@@ -1,11 +1,11 @@
-//! Cases of `smooth_l1_loss` for the table of ops.
+//! Test and benchmark cases of `smooth_l1_loss`.
 
 use super::SmoothL1Loss;
 use crate::Role;
 use crate::case::boxes::in_order;
 use crate::case::{OpCase, constant, integers, normal, uniform};
 
-/// Rows 0, 1, primes, a block of the sum and its neighbours, and the RoIs of 2 images.
+/// 0 and 1 rows, prime row counts, row counts around a block of the sum, and the RoIs of 2 images.
 pub fn cases() -> Vec<OpCase> {
     let rows = [(0, 1), (1, 1), (7, 2), (13, 5), (255, 3), (256, 3), (257, 3), (4500, 2)];
     let few = rows.iter().flat_map(|&(rows, images)| {
@@ -22,7 +22,7 @@ fn case(
     ipg: usize,
     rows_per_image: Option<usize>,
 ) -> OpCase {
-    // Without a quadratic part the derivative jumps at 0; finite differences must not straddle it.
+    // Without a quadratic part the derivative jumps at 0; finite differences must not cross 0.
     let (pred, target) = match beta {
         0.0 => (
             uniform(Role::Activation, &[rows, 4], 1, 1.0, 2.0),
@@ -43,11 +43,12 @@ fn case(
     }
     let op = SmoothL1Loss { beta, ipg, rows_per_image };
     let case = OpCase::new(label, op, inputs).grad(&[0]);
-    // The second derivative jumps at +-beta: an error of the order of eps / beta in a few rows.
+    // The second derivative jumps at +-beta, which causes an error of the order of eps / beta in a
+    // few rows.
     case.grad_bounds(1e-3, 2e-2)
 }
 
-/// More groups than the CUDA kernels count at a time, unused images, and rows of unused images.
+/// More groups than the CUDA kernels count at a time, unused images, and rows that belong to them.
 fn many_groups(rows_per_image: Option<usize>) -> OpCase {
     let mut case = case(2053, 2053, 1.0, 1, rows_per_image);
     case.label = "many groups, and rows of no image".into();
@@ -63,8 +64,8 @@ mod tests {
     use super::*;
     use crate::case::hand::{ints, loss_and_grad, run, tensor};
 
-    /// Differences 0.5, -3, 0, 0 at beta 1 cost 0.125 + 2.5; the divisor is four sampled rows, and
-    /// one of them is positive. Rows without a positive label may have any values.
+    /// With beta 1, the differences 0.5, -3, 0 and 0 give a loss of 0.125 + 2.5. It is divided by
+    /// four sampled rows; one is positive. Rows without a positive label may have any values.
     #[test]
     fn smooth_l1_divides_positives_by_sampled_rows() {
         let pred =
@@ -80,7 +81,8 @@ mod tests {
         let op = SmoothL1Loss { beta: 1.0, ipg: 2, rows_per_image: None };
         let expected = [[0.5, -1.0, 0.0, 0.0], [0.0; 4], [0.0; 4], [0.0; 4], [0.0; 4]].concat();
         assert_eq!(loss_and_grad(&op, &inputs, 4.0), (2.625 / 4.0, expected));
-        // Per-image groups: the positive is one of two rows, and each image weighs half.
+        // Groups of one image: the positive row is one of the two rows of its image, and each image
+        // weighs half.
         let loss = run(&SmoothL1Loss { ipg: 1, ..op }, &inputs);
         assert_eq!(loss[0].as_f32()[0], 2.625 / 2.0 / 2.0);
     }

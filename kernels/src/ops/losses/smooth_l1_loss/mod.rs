@@ -12,18 +12,18 @@ use crate::op;
 pub use cases::cases;
 
 op! {
-    /// Smooth L1 of positive rows over all sampled rows.
+    /// Sum of the smooth L1 loss over positive rows, divided by the number of sampled rows.
     ///
-    /// Matches the box losses of torchvision and maskrcnn-benchmark: the sum over the rows of a
-    /// group of images with a positive label, divided by the group's rows whose label is not -1
-    /// (all sampled rows), averaged over the groups with images. As in detectron2's RPN, the
-    /// divisor can also be a fixed number of rows per image of the group. Numerics: summed in f64
-    /// (CUDA: f32) in a fixed order. Edges: no positive row gives 0.
+    /// Matches the box losses of torchvision and maskrcnn-benchmark: the loss of a group of images
+    /// is the sum over its rows with a positive label, divided by the number of its rows whose
+    /// label is not -1 (all sampled rows) or, as in detectron2's RPN, by a fixed number of rows per
+    /// image of the group. The result is the mean over the groups that have images. Numerics:
+    /// summed in f64 (CUDA: f32) in a fixed order. Edge cases: without positive rows the loss is 0.
     #[derive(Copy)]
     pub struct SmoothL1Loss = "smooth_l1_loss" {
         /// Where the quadratic part ends, in units of the deltas; 0 is L1.
         pub beta: f32 [|beta| *beta >= 0.0, "0 or more"],
-        /// Images whose rows are averaged together.
+        /// Images per group; the loss is averaged over the rows of a group.
         pub ipg: usize [|ipg| *ipg > 0, "at least 1"],
         /// Divisor of the sum, in rows per image; `None`: the number of rows whose label is not -1.
         pub rows_per_image: Option<usize>,
@@ -37,11 +37,11 @@ op! {
         labels: i32 "[M]",
         /// Image of each row.
         image_idx: i32 "[M]",
-        /// Images in use.
+        /// Number of images in use.
         num_images: i32 "[1]",
     }
     out {
-        /// Mean over the groups with images.
+        /// Mean over the groups that have images.
         loss: Loss "[1]",
     }
 }

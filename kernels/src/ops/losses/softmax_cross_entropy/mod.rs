@@ -14,15 +14,16 @@ pub use cases::cases;
 op! {
     /// Mean cross-entropy of class logits.
     ///
-    /// Matches `torch.nn.functional.cross_entropy`, mean over the rows of a group of images whose
-    /// label is not -1, averaged over the groups with images; or, as detectron2's keypoints, the
-    /// sum divided by a fixed number of rows per image of the group. Numerics: maximum subtracted,
-    /// exponentials and sums in f64 (CUDA: f32), fixed order. Edges: no counted rows give 0.
+    /// Matches `torch.nn.functional.cross_entropy`. The loss of a group of images is the mean over
+    /// its rows whose label is not -1 or, as for detectron2's keypoints, their sum divided by a
+    /// fixed number of rows per image of the group. The result is the mean over the groups that
+    /// have images. Numerics: maximum subtracted, exponentials and sums in f64 (CUDA: f32), fixed
+    /// order. Edge cases: the loss is 0 if all labels are -1.
     #[derive(Copy, Eq)]
     pub struct SoftmaxCrossEntropy = "softmax_cross_entropy" {
-        /// Images whose rows are averaged together.
+        /// Images per group; the loss is averaged over the rows of a group.
         pub ipg: usize [|ipg| *ipg > 0, "at least 1"],
-        /// Divisor of the sum, in rows per image; `None`: the number of counted rows.
+        /// Divisor of the sum, in rows per image; `None`: the number of rows whose label is not -1.
         pub rows_per_image: Option<usize>,
     }
     in SoftmaxCrossEntropyInputs {
@@ -32,11 +33,11 @@ op! {
         labels: i32 "[M]",
         /// Image of each row.
         image_idx: i32 "[M]",
-        /// Images in use.
+        /// Number of images in use.
         num_images: i32 "[1]",
     }
     out {
-        /// Mean over the groups with images.
+        /// Mean over the groups that have images.
         loss: Loss "[1]",
     }
 }

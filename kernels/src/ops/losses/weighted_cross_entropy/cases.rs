@@ -1,4 +1,4 @@
-//! Cases of `weighted_cross_entropy` for the table of ops.
+//! Test and benchmark cases of `weighted_cross_entropy`.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use crate::Role;
 use crate::case::boxes::in_order;
 use crate::case::{OpCase, constant, index, integers, normal};
 
-/// Rows 0, 1, primes, a block of the sum and its neighbours, more classes than fit in one argument,
-/// and the RoIs of 2 COCO images.
+/// 0 and 1 rows, prime row counts, row counts around a block of the sum, more classes than fit in
+/// one kernel argument, and the RoIs of 2 COCO images.
 pub fn cases() -> Vec<OpCase> {
     let rows = [
         (0, 5, 1),
@@ -37,14 +37,14 @@ fn case(rows: usize, classes: usize, images: usize, ipg: usize, label_smoothing:
     ];
     let label =
         format!("{rows}x{classes} of {images} images, {ipg} a group, {label_smoothing} smoothed");
-    // From 0.25 to 2; the background weighs less than most classes.
+    // Weights from 0.25 to 2; the background weighs less than most classes.
     let class_weights: Arc<[f32]> =
         (0..classes).map(|class| 0.25 * (1 + class * 5 % 8) as f32).collect();
     let op = WeightedCrossEntropy { ipg, class_weights, label_smoothing };
     OpCase::new(label, op, inputs).grad(&[0])
 }
 
-/// More groups than blocks, unused images, and rows of unused images.
+/// More groups than blocks, unused images, and rows that belong to unused images.
 fn many_groups() -> OpCase {
     let mut case = case(1100, 7, 1100, 1, 0.1);
     case.label = "many groups, and rows of no image".into();
@@ -52,7 +52,7 @@ fn many_groups() -> OpCase {
     case
 }
 
-/// Classes with weight 0: a group with only such rows, and some such rows in another group.
+/// Classes with weight 0: one group has only rows of such classes, another group has some.
 fn weightless() -> OpCase {
     let mut case = case(64, 3, 2, 1, 0.2);
     case.label = "classes of weight 0".into();
@@ -68,8 +68,8 @@ mod tests {
     use super::*;
     use crate::case::hand::{ints, loss_and_grad, tensor};
 
-    /// Two rows, of classes with weights 1 and 3: (1 * ln 2 + 3 * (ln 2 + 0)) / 4, for any scale of
-    /// the weights.
+    /// Two rows, of classes with weights 1 and 3: (1 * ln 2 + 3 * (ln 2 + 0)) / 4, regardless of a
+    /// common factor of the weights.
     #[test]
     fn class_weight_is_normalised_within_group() {
         let logits = tensor(&[3, 2], [0.0, 0.0, 5.0, 5.0, f32::NAN, 0.0]);

@@ -1,5 +1,5 @@
-//! Cross-entropy with class weights and label smoothing: `loss_classifier` of a box head with
-//! either.
+//! Cross-entropy with class weights and label smoothing: `loss_classifier` of a box head that uses
+//! either option.
 
 mod cases;
 
@@ -20,14 +20,15 @@ pub use cases::cases;
 op! {
     /// Weighted mean cross-entropy of class logits.
     ///
-    /// Matches `torch.nn.functional.cross_entropy` with `weight` and `label_smoothing`, mean over
-    /// the rows of a group of images whose label is not -1, averaged over the groups with images. A
-    /// row of class `t` costs `(1 - s) w[t] l[t] + s / (K+1) * sum over c of w[c] l[c]`, where `l`
-    /// is the negative log-probability; the mean of a group divides by the sum of its `w[t]`.
-    /// Numerics: maximum subtracted, exponentials and sums in f64 (CUDA: f32), fixed order. Edges:
-    /// no counted rows, or a group whose rows all have weight 0, give 0.
+    /// Matches `torch.nn.functional.cross_entropy` with `weight` and `label_smoothing`. The loss of
+    /// a group of images is the mean over its rows whose label is not -1; the result is the mean
+    /// over the groups that have images. A row of class `t` has the loss `(1 - s) w[t] l[t] + s /
+    /// (K+1) * sum over c of w[c] l[c]`, where `l` is the negative log-probability; the mean of a
+    /// group divides by the sum of its `w[t]`. Numerics: maximum subtracted, exponentials and sums
+    /// in f64 (CUDA: f32), fixed order. Edge cases: the loss of a group is 0 if all labels are -1
+    /// or all rows have weight 0.
     pub struct WeightedCrossEntropy = "weighted_cross_entropy" {
-        /// Images whose rows are averaged together.
+        /// Images per group; the loss is averaged over the rows of a group.
         pub ipg: usize [|ipg| *ipg > 0, "at least 1"],
         /// Weight of each class, background first; at least 0.
         pub class_weights: Arc<[f32]> [|weights| !weights.is_empty(), "one for each class"],
@@ -41,11 +42,11 @@ op! {
         labels: i32 "[M]",
         /// Image of each row.
         image_idx: i32 "[M]",
-        /// Images in use.
+        /// Number of images in use.
         num_images: i32 "[1]",
     }
     out {
-        /// Mean over the groups with images.
+        /// Mean over the groups that have images.
         loss: Loss "[1]",
     }
 }
@@ -116,7 +117,7 @@ impl Loss for WeightedCrossEntropy {
 
 /// One warp per row.
 const ROWS_A_BLOCK: usize = ROW_THREADS as usize / 32;
-/// Class weights that fit in one argument.
+/// Class weights that fit in one kernel argument.
 const CHUNK: usize = 512;
 /// Alignment of the parts of the scratch memory.
 const ALIGNMENT: usize = 256;
@@ -142,7 +143,7 @@ fn workspace_bytes(logits: &TensorDesc) -> usize {
     Scratch::of(logits).bytes
 }
 
-/// The parts that the launches of the loss and of its gradient share.
+/// Data shared by the launches of the loss and the launches of its gradient.
 struct Common<'a, 'b> {
     op: &'a WeightedCrossEntropy,
     args: &'a LaunchArgs<'b>,
@@ -206,14 +207,15 @@ impl<'a, 'b> Common<'a, 'b> {
     }
 }
 
-/// The rows of the loss.
+/// The inputs of the loss, and the scales of its rows.
 struct Rows<'a> {
     op: &'a WeightedCrossEntropy,
     logits: &'a [f32],
     labels: &'a [i32],
     image_idx: &'a [i32],
     num_images: usize,
-    /// Scale of a row of each group: 1 / (sum of its rows' weights * groups).
+    /// Scale of the rows of each group: 1 / (sum of the weights of the group's rows * number of
+    /// groups).
     scales: Vec<f64>,
 }
 
@@ -252,7 +254,7 @@ impl<'a> Rows<'a> {
         })
     }
 
-    /// Its gradient times `grad_output`.
+    /// The gradient of the loss times `grad_output`.
     fn grad(&self, grad_output: f32, grad_logits: &mut [f32]) {
         let (smooth, share) = self.shares();
         let total: f64 = self.op.class_weights.iter().map(|&weight| f64::from(weight)).sum();
@@ -282,7 +284,8 @@ impl<'a> Rows<'a> {
         f64::from(self.op.class_weights[class])
     }
 
-    /// Target probability of a row's own class, and the smoothing share that every class gets.
+    /// Target probability that only a row's own class gets, and the smoothing share that every
+    /// class gets.
     fn shares(&self) -> (f64, f64) {
         let smoothing = f64::from(self.op.label_smoothing);
         (1.0 - smoothing, smoothing / self.classes() as f64)

@@ -1,11 +1,11 @@
-//! Cases of `clear_outside` for the table of ops.
+//! Test and benchmark cases of `clear_outside`.
 
 use super::ClearOutside;
 use crate::Role;
 use crate::case::{OpCase, integers, normal};
 
-/// No anchors, one cell, primes, a patch wider than its map, channels with and without vectors, and
-/// the hidden values of sampled anchors.
+/// No anchors, one cell, prime sizes, a patch wider than its map, channels that are and are not a
+/// multiple of a vector, and the hidden maps of sampled anchors.
 pub fn cases() -> Vec<OpCase> {
     vec![
         case(3, &[[7, 5]], [2, 0, 3, 3]),
@@ -17,7 +17,8 @@ pub fn cases() -> Vec<OpCase> {
     ]
 }
 
-/// `a` anchors per cell; images, anchors per image, side and channels.
+/// `a` is the number of anchors per cell; `b` anchors per image have patches of `side` x `side`
+/// cells.
 fn case(a: usize, sizes: &[[usize; 2]], [images, b, side, channels]: [usize; 4]) -> OpCase {
     let anchors = sizes.iter().map(|[h, w]| h * w * a).sum::<usize>();
     let inputs = vec![
@@ -43,8 +44,8 @@ mod tests {
         index(&[1, values.len()], values)
     }
 
-    /// Levels 2x2 and 1x1: anchor 1 is the cell (0, 1) of the first, anchor 4 the only cell of the
-    /// second.
+    /// Levels 2x2 and 1x1: anchor 1 is at cell (0, 1) of the first level, anchor 4 at the only cell
+    /// of the second level.
     #[test]
     fn cells_outside_map_are_cleared() {
         let x = TensorDesc::new(Role::Activation, &[3, 3, 3, 1]);

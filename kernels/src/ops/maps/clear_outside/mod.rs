@@ -1,7 +1,9 @@
-//! Zero padding for patches of a map: 0 at the cells outside it, as in a padded convolution.
+//! Zero padding for patches of a map: sets patch cells outside the map to 0, as in a padded
+//! convolution.
 //!
-//! Used between two 3x3 convolutions of patches of `gather_patches`: the first also writes values
-//! at cells outside the map, where a convolution of the whole map (padding 1) reads 0.
+//! Used between two 3x3 convolutions of patches from `gather_patches`: the first convolution also
+//! writes values at cells outside the map, where the second must read 0 to equal a convolution of
+//! the whole map (padding 1).
 
 mod cases;
 
@@ -17,8 +19,8 @@ use crate::{BackwardRule, OpError, Role, Sink, Source, TensorDesc, check, op};
 pub use cases::cases;
 
 op! {
-    /// Clears the cells of patches outside their maps. Its gradient is the op itself. A copy:
-    /// exact. Memory-bound.
+    /// Sets the cells of patches that are outside their map to 0. Its gradient is the op itself. A
+    /// copy: exact. Memory-bound.
     #[derive(Eq)]
     pub struct ClearOutside = "clear_outside" {
         /// A, anchors per feature cell.
@@ -33,7 +35,8 @@ op! {
         idx: i32 "[N, B]",
     }
     out {
-        /// x at the cells on the map of the row's anchor, else 0, as in rows without an anchor.
+        /// x at the cells inside the map of the row's anchor; 0 at other cells, and in rows without
+        /// an anchor.
         y: Activation "[N*B, S, S, C]",
     }
 }

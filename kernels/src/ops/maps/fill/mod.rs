@@ -1,6 +1,6 @@
 //! A tensor filled with one value: the gradient of an unused output, and constants.
 //!
-//! Tensors: none in -> `y` (the shape and role given, f32, overwritten).
+//! Tensors: no inputs -> `y` (the shape and role given, f32, overwritten).
 
 use device::{Launch, LaunchArgs};
 
@@ -50,7 +50,7 @@ impl Op for Fill {
     }
 }
 
-/// Sizes 0, 1, a prime, and a block and its neighbour.
+/// Sizes 0, 1, a prime number, and around a block.
 pub fn cases() -> Vec<OpCase> {
     [0, 1, 13, 2048, 2049]
         .iter()

@@ -1,10 +1,10 @@
-//! Cases of `gather_patches` for the table of ops.
+//! Test and benchmark cases of `gather_patches`.
 
 use super::GatherPatches;
 use crate::Role;
 use crate::case::{OpCase, integers, normal};
 
-/// No anchors, one cell, primes, bands of 8 rows and their neighbours, the sampled anchors of two
+/// No anchors, one cell, prime sizes, heights around a band of 8 rows, the sampled anchors of two
 /// images over five levels, and more anchors and channels than a block processes at once; patches
 /// with a reach of one and of two.
 pub fn cases() -> Vec<OpCase> {
@@ -53,8 +53,8 @@ mod tests {
     use crate::case::hand::{run, tensor};
     use crate::case::index;
 
-    /// Levels 2x3 and 1x2 with 2 anchors per cell: anchor 3 is the cell (0, 1), anchor 14 the
-    /// second level's (0, 1).
+    /// Levels 2x3 and 1x2 with 2 anchors per cell: anchor 3 is at cell (0, 1) of the first level,
+    /// anchor 14 at cell (0, 1) of the second level.
     #[test]
     fn patches_match_hand_computed_values() {
         let inputs = [

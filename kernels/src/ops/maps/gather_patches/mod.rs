@@ -2,8 +2,8 @@
 //! head.
 //!
 //! A 3x3 convolution (padding 1) at only the cells of sampled anchors is a GEMM of 3x3 patches and
-//! its weights `[K, 3, 3, C]`, so the head's backward pass need not be dense; two of them need 5x5
-//! patches, with `clear_outside` between them.
+//! the weights `[K, 3, 3, C]`, so the head's backward pass need not be dense. Two consecutive
+//! convolutions need 5x5 patches, with `clear_outside` in between.
 
 mod cases;
 
@@ -32,7 +32,8 @@ op! {
         features: real "[N, h, w, C]",
     }
     in GatherPatchesInputs {
-        /// Anchors of an image in the order level, y, x, anchor of the cell; -1 = none.
+        /// Index among the anchors of an image, ordered by (level, y, x, anchor of the cell); -1:
+        /// none.
         idx: i32 "[N, B]",
     }
     out {
@@ -87,7 +88,7 @@ impl Kernel for GatherPatches {
     }
 }
 
-/// The kernels' `PatchGradients` of `g` and `idx`, or of none.
+/// The kernel argument `PatchGradients` for `g` and `idx`; without inputs, for no patches.
 pub(crate) fn gradients_arg(inputs: Option<[Buffer<'_>; 2]>, anchors_per_cell: usize) -> Arg {
     let (pointers, per_image) = match inputs {
         Some([g, idx]) => (vec![g.read(), idx.read()], idx.dim(1)),
@@ -111,7 +112,7 @@ op! {
     in GatherPatchesGradInputs {
         /// Gradient of the patches.
         grad_output: real "[N*B, S, S, C]",
-        /// As in the op.
+        /// As in [`GatherPatches`].
         idx: i32 "[N, B]",
     }
     out {}
@@ -163,7 +164,7 @@ impl Kernel for GatherPatchesGrad {
     }
 }
 
-/// Feature rows that one task of the gradient owns.
+/// Feature rows that a task of the gradient writes.
 const BAND: usize = 8;
 
 /// A feature cell.
@@ -174,7 +175,7 @@ pub(crate) struct Cell {
     pub(crate) x: usize,
 }
 
-/// The cell of an anchor; none for -1.
+/// The cell of an anchor; `None` for -1.
 pub(crate) fn cell(anchor: i32, anchors_per_cell: usize, sizes: &[[usize; 2]]) -> Option<Cell> {
     let mut rest = usize::try_from(anchor).ok()? / anchors_per_cell;
     for (level, [height, width]) in sizes.iter().enumerate() {
@@ -228,8 +229,8 @@ fn gather(
     });
 }
 
-/// Adds the gradient of each patch to its map. A task owns a band of rows of one image and adds the
-/// patches that overlap it in order.
+/// Adds the gradient of each patch to its map. Each task writes a band of rows of one image, and
+/// adds the patches that overlap the band in order.
 fn scatter(
     [anchors_per_cell, reach]: [usize; 2],
     sizes: &[[usize; 2]],

@@ -1,10 +1,10 @@
-//! Cases of `gelu` for the table of ops.
+//! Test and benchmark cases of `gelu`.
 
 use super::Gelu;
 use crate::Role;
 use crate::case::{OpCase, normal};
 
-/// Sizes 0, 1, a vector and its neighbours, primes, and values of large magnitude.
+/// Sizes 0, 1, around a vector, and prime numbers, and values of large magnitude.
 pub fn cases() -> Vec<OpCase> {
     let rows: [(&[usize], f32); 6] = [
         (&[0], 1.0),

@@ -82,7 +82,7 @@ impl Kernel for GeluGrad {
     }
 }
 
-/// An elementwise kernel with one output.
+/// Launches an elementwise kernel with one output.
 fn launches(kernel: &'static str, args: &LaunchArgs<'_>) -> Vec<Launch> {
     let y = args.outputs[0];
     let launch = Launch::over(kernel, y.len().div_ceil(VECTOR));
@@ -108,13 +108,14 @@ const FIT: [f32; 9] = [
 ];
 /// 1 / sqrt(2 pi).
 const DENSITY: f32 = 0.398_942_3;
-/// Beyond it `exp(-u)` is below the smallest normal f32.
+/// For a `u` above this, `exp(-u)` is below the smallest normal f32.
 const MOST: f32 = 87.0;
 /// Taylor coefficients of `exp(r)`.
 const SERIES: [f32; 6] = [1.0 / 5040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5];
 /// ln 2 in two parts; integer multiples of the first are exact.
 const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
-/// Adding and subtracting it rounds to an integer, which is in the low bits of the sum.
+/// Adding and then subtracting this constant rounds to an integer; the low bits of the sum hold the
+/// integer.
 const WHOLE: f32 = 12_582_912.0;
 
 /// `exp(-u)` for u >= 0.

@@ -1,12 +1,12 @@
-//! Cases of `group_norm` for the table of ops.
+//! Test and benchmark cases of `group_norm`.
 
 use super::GroupNorm;
 use crate::Role;
 use crate::case::{OpCase, normal, uniform};
 use crate::ops::relu_mask::one_sided;
 
-/// No images, one value, primes, a chunk of positions and its neighbours, one group per channel, a
-/// map of a small model, and more channels than a block processes at once.
+/// No images, one value, prime sizes, position counts around a chunk, one group per channel, a map
+/// of a small model, and more channels than a block processes at once.
 pub fn cases() -> Vec<OpCase> {
     let rows: [([usize; 4], usize); 9] = [
         ([0, 3, 3, 4], 2),
@@ -65,7 +65,8 @@ mod tests {
         assert_eq!(out[1].as_f32()[..3], [2.0, 1.0, 11.0]);
     }
 
-    /// A mean of ten thousand deviations loses only the precision lost by the f32 inputs.
+    /// With a mean of ten thousand standard deviations, the result loses no more precision than the
+    /// f32 inputs.
     #[test]
     fn large_mean_keeps_variance_accurate() {
         let mut x = normal(Role::Activation, &[1, 40, 40, 4], 1, 1.0);

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use crate::TensorDesc;
 use crate::isa::{Isa, wide};
 
-/// Positions per task, whose sums are in f32.
+/// Positions per task; sums within a task are in f32.
 const CHUNK: usize = 128;
 
 /// Sizes of a map and its groups.
@@ -24,7 +24,7 @@ impl Map {
         Self { images: x.dim(0), positions, channels: x.dim(3), groups }
     }
 
-    /// Tasks of an image.
+    /// Number of tasks per image.
     fn chunks(&self) -> usize {
         self.positions.div_ceil(CHUNK)
     }
@@ -38,7 +38,7 @@ impl Map {
         self.images * self.chunks() * 2 * self.channels
     }
 
-    /// The chunk's elements in a map.
+    /// Range of the chunk's elements in a map.
     fn range(&self, chunk: usize) -> std::ops::Range<usize> {
         let (image, part) = (chunk / self.chunks(), chunk % self.chunks());
         let start = part * CHUNK;
@@ -88,7 +88,7 @@ pub(super) fn statistics(map: Map, x: &[f32], eps: f32, stats: &mut [f32], parti
     for (i, stats) in stats.chunks_exact_mut(2).enumerate() {
         let (image, group) = (i / map.groups, i % map.groups);
         let channels = group * map.group_channels()..(group + 1) * map.group_channels();
-        // For each channel: its shift, and the sums of x - shift and of its square.
+        // For each channel: the shift, and the sums of x - shift and of (x - shift)^2.
         let parts: Vec<_> = channels
             .map(|c| (f64::from(x[image * image_len + c]), map.combine(partial, image, c)))
             .collect();
@@ -156,7 +156,7 @@ wide! {
                 y.iter_mut().zip(&residual[i * c..]).for_each(|(y, r)| *y += r);
             }
             if relu {
-                // Not `max`, so that NaN is preserved and can be found.
+                // `max` is not used, since it would replace NaN by 0.
                 y.iter_mut().for_each(|y| *y = if *y < 0.0 { 0.0 } else { *y });
             }
         }

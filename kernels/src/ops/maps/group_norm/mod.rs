@@ -1,12 +1,12 @@
-//! Group normalisation (Wu & He 2018) in NHWC with a fused epilogue:
-//! `y = relu((x - mean) * rstd * gamma + beta + residual)`.
+//! Group normalisation (Wu & He 2018) in NHWC with a fused epilogue: `y = relu((x - mean) * rstd *
+//! gamma + beta + residual)`.
 //!
 //! Matches `torch.nn.functional.group_norm`; mean and variance (biased) are over the positions and
 //! the C / groups channels of one group of one image.
 //!
 //! Memory-bound: x is read twice. Sums over 128 positions are in f32, shifted by the channel's
 //! first value so that a large mean causes no cancellation; the rest is in f64, in order:
-//! deterministic. The gradients, in three steps, share one reduction and its numerics.
+//! deterministic. The three gradient ops share one reduction with the same numerics.
 
 mod cases;
 mod cpu;
@@ -21,7 +21,8 @@ use crate::{BackwardRule, Cost, OpError, Sink, Source, TensorDesc, check, op};
 pub use cases::cases;
 
 op! {
-    /// `y = relu(normalised(x) * gamma + beta + residual)`, ReLU and residual if flagged.
+    /// `y = relu(normalised(x) * gamma + beta + residual)`; ReLU and residual only if their flags
+    /// are set.
     pub struct GroupNorm = "group_norm" {
         /// Number of groups; divides C.
         pub groups: usize,
@@ -147,12 +148,13 @@ impl Kernel for GroupNorm {
 
 /// Vectors of channels per block; as in `vector.cuh`.
 const TILE: usize = 32;
-/// Minimum positions per chunk: below, the partial sums cost as much as the map.
+/// Minimum positions per chunk: with fewer positions, the partial sums cost as much memory traffic
+/// as the map.
 const MIN_CHUNK: usize = 64;
-/// Maximum chunks per image: with a few images they fill the largest device.
+/// Maximum chunks per image: enough to fill the largest GPU with a few images.
 const MAX_CHUNKS: usize = 256;
 
-/// How the passes split a map.
+/// How the kernels split a map into chunks.
 struct Map {
     images: usize,
     positions: usize,
@@ -172,13 +174,13 @@ impl Map {
         self.positions.div_ceil(self.chunk)
     }
 
-    /// The kernel's `Map`.
+    /// The kernel argument `Map`.
     fn arg(&self) -> Arg {
         let fields = [self.positions, self.channels, self.groups, self.chunk, self.chunks()];
         StructArg::new().ints(fields).arg()
     }
 
-    /// A pass over the map, by the kernel for vectors of 8 channels if possible.
+    /// A launch over the map, with the kernel for vectors of 8 channels if possible.
     fn pass(&self, [wide, narrow]: [&'static str; 2]) -> Launch {
         let fits = self.channels.is_multiple_of(8);
         let (kernel, vector) = if fits { (wide, 8) } else { (narrow, 1) };
@@ -212,11 +214,11 @@ op! {
         g: real "[N, H, W, C]",
         /// Map.
         x: real "[N, H, W, C]",
-        /// Mean and rstd, of the forward op.
+        /// Mean and rstd from the forward op.
         stats: f32 "[N, groups, 2]",
     }
     out {
-        /// Over the positions of an image: of `g`, and of `g * normalised(x)`.
+        /// Sums over the positions of an image: of `g`, and of `g * normalised(x)`.
         sums: Master "[N, 2, C]",
     }
 }
@@ -234,7 +236,7 @@ op! {
         x: real "[N, H, W, C]",
         /// Scale.
         gamma: f32 "[C]",
-        /// Mean and rstd, of the forward op.
+        /// Mean and rstd from the forward op.
         stats: f32 "[N, groups, 2]",
         /// Sums from [`GroupNormGradSums`].
         sums: f32 "[N, 2, C]",

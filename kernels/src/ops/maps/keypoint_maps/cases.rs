@@ -1,10 +1,10 @@
-//! Cases of `keypoint_maps` for the table of ops.
+//! Test and benchmark cases of `keypoint_maps`.
 
 use super::KeypointMaps;
 use crate::Role;
 use crate::case::{OpCase, constant, normal};
 
-/// No RoI, one value, a line, primes, none in use, and RoIs of the keypoint head.
+/// No RoI, one value, a map of one row, prime sizes, no RoI in use, and RoIs of the keypoint head.
 pub fn cases() -> Vec<OpCase> {
     let rows: [([usize; 4], i32); 7] = [
         ([0, 4, 4, 3], 0),
@@ -31,7 +31,7 @@ mod tests {
     use crate::case::hand::{run, tensor};
     use crate::case::index;
 
-    /// Two keypoints on a line of two pixels; the second RoI is unused.
+    /// Two keypoints, and maps of one row of two pixels; the second RoI is unused.
     #[test]
     fn keypoint_map_row_matches_hand_computed_values() {
         let x = tensor(&[2, 1, 2, 2], [0.0, 8.0, 4.0, 0.0, f32::NAN, f32::NAN, f32::NAN, f32::NAN]);

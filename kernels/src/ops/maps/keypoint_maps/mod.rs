@@ -1,7 +1,7 @@
 //! Keypoint maps: the head's channels upsampled by 2, one row per RoI and keypoint.
 //!
 //! Matches `torch.nn.functional.interpolate(x, scale_factor=2, mode="bilinear",
-//! align_corners=False)`, and torch's order of channels before pixels.
+//! align_corners=False)`, and torch's memory order, channels before pixels.
 
 mod cases;
 
@@ -22,7 +22,7 @@ op! {
     in KeypointMapsInputs {
         /// A channel per keypoint.
         x: real "[M, H, W, K]",
-        /// Rows in use.
+        /// Number of rows in use.
         count: i32 "[1]",
     }
     out {
@@ -79,8 +79,8 @@ impl Kernel for KeypointMaps {
 }
 
 op! {
-    /// Gathers, for each pixel of the smaller maps, from the up to 4x4 pixels that read it, in
-    /// order. Memory-bound.
+    /// For each pixel of the smaller maps, sums the gradients of the up to 4x4 pixels that read it,
+    /// in order. Memory-bound.
     #[derive(Copy, Eq)]
     pub struct KeypointMapsGrad = "keypoint_maps_grad" {
         /// Shape of the gradient, `[M, H, W, K]`.
@@ -89,7 +89,7 @@ op! {
     in KeypointMapsGradInputs {
         /// Gradient of the maps.
         g: real "[M*K, 4*H*W]",
-        /// Rows in use.
+        /// Number of rows in use.
         count: i32 "[1]",
     }
     out {
@@ -137,14 +137,15 @@ impl Kernel for KeypointMapsGrad {
     }
 }
 
-/// The two positions that a pixel on an upsampled axis reads, and the weight of the second.
+/// The two input positions read by pixel `at` of an upsampled axis, and the weight of the second
+/// position.
 fn taps(at: usize, extent: usize) -> ([usize; 2], f32) {
     let source = (0.5 * (at as f32 + 0.5) - 0.5).max(0.0);
     let first = source as usize;
     ([first, (first + 1).min(extent - 1)], source - first as f32)
 }
 
-/// The pixels on an upsampled axis that read position `at`, in order, with their weights.
+/// The pixels of an upsampled axis that read input position `at`, in order, with their weights.
 fn readers(at: usize, extent: usize) -> impl Iterator<Item = (usize, f32)> {
     let pixels = (2 * at).saturating_sub(1)..(2 * at + 3).min(2 * extent);
     pixels.map(move |pixel| {

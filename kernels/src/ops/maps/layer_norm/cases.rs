@@ -1,11 +1,11 @@
-//! Cases of `layer_norm` for the table of ops.
+//! Test and benchmark cases of `layer_norm`.
 
 use super::LayerNorm;
 use crate::Role;
 use crate::case::{OpCase, normal, uniform};
 
-/// No positions, one value, primes, a warp of channels and its neighbours, more positions than a
-/// chunk, and widths above one tile of the sums; a large mean.
+/// No positions, one value, prime sizes, channel counts around a warp, more positions than a chunk,
+/// widths above one tile of the sums, and a large mean.
 pub fn cases() -> Vec<OpCase> {
     let rows: [&[usize]; 8] = [
         &[0, 4, 3],

@@ -21,9 +21,9 @@ pub use cases::cases;
 op! {
     /// `y = normalised(x) * gamma + beta`, for each position separately.
     ///
-    /// Sums over channels in f32, in several lanes in a fixed order; sums over positions, for the
-    /// gradients of scale and shift, as in `bias_grad`. Memory-bound. Edges: zero positions are
-    /// allowed, zero channels are rejected.
+    /// Sums over channels are in f32, in several lanes and a fixed order; sums over positions, for
+    /// the gradients of scale and shift, are computed as in `bias_grad`. Memory-bound. Edge cases:
+    /// zero positions are allowed, zero channels are rejected.
     #[derive(Copy)]
     pub struct LayerNorm = "layer_norm" {
         /// Added to the variance.
@@ -50,7 +50,7 @@ fn positions(x: &TensorDesc) -> usize {
     x.shape[..x.shape.len() - 1].iter().product()
 }
 
-/// Fails unless `x` has positions of channels; binds their number to M.
+/// Fails unless `x` has at least one channel; binds the number of positions to M.
 fn check_channels(op: &'static str, x: &TensorDesc, dims: &mut Dims) -> Result<(), OpError> {
     if x.shape.len() < 2 || x.dim(-1) == 0 {
         return Err(check::shape_error(op, "x", x, "[.., C] with C > 0".into()));
@@ -95,7 +95,7 @@ impl Kernel for LayerNorm {
 /// Positions per block, one per warp.
 const WARPS: usize = 8;
 
-/// Bytes for the sums over chunks of positions, for both vectors.
+/// Bytes of the partial sums over chunks of positions, for the gradients of gamma and beta.
 fn workspace_bytes(x: &TensorDesc) -> usize {
     2 * Chunks::of(positions(x), x.dim(-1)).bytes()
 }
@@ -111,7 +111,7 @@ op! {
         x: real "[.., C]",
         /// Scale.
         gamma: f32 "[C]",
-        /// Mean and rstd, of the forward op.
+        /// Mean and rstd from the forward op.
         stats: f32 "[M, 2]",
     }
     out {
@@ -177,7 +177,7 @@ impl Kernel for LayerNormGrad {
     }
 }
 
-/// Partial sums kept in parallel, the same on every instruction set.
+/// Number of partial sums kept in parallel; it is the same for every instruction set.
 const LANES: usize = 16;
 /// Positions per task.
 const TASK: usize = 64;
@@ -201,7 +201,7 @@ fn sum(len: usize, f: impl Fn(usize) -> f32) -> f32 {
     lanes[0]
 }
 
-/// Mean and rstd of each position, and the normalised, scaled and shifted values.
+/// Writes mean and rstd of each position, and the normalised, scaled and shifted values.
 fn forward(x: &[f32], (gamma, beta): (&[f32], &[f32]), eps: f32, y: &mut [f32], stats: &mut [f32]) {
     let (isa, task) = (Isa::get(), TASK * gamma.len());
     let tasks = y.par_chunks_mut(task).zip(stats.par_chunks_mut(2 * TASK)).zip(x.par_chunks(task));
@@ -221,7 +221,7 @@ wide! {
         let channels = gamma.len();
         let positions = y.chunks_exact_mut(channels).zip(x.chunks_exact(channels));
         for ((y, x), stats) in positions.zip(stats.chunks_exact_mut(2)) {
-            // Shifted by the first value, so that equal values have zero variance.
+            // The sum is shifted by the first value, so that equal values have zero variance.
             let mean = x[0] + sum(channels, |c| x[c] - x[0]) / channels as f32;
             let square = |c: usize| (x[c] - mean) * (x[c] - mean);
             let rstd = 1.0 / (sum(channels, square) / channels as f32 + eps).sqrt();

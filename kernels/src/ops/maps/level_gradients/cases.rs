@@ -1,4 +1,4 @@
-//! Cases of `level_gradients` for the table of ops. It is a backward op without a gradient.
+//! Test and benchmark cases of `level_gradients`, a backward op without a gradient.
 
 use super::LevelGradients;
 use crate::Role;
@@ -8,11 +8,11 @@ use crate::ops::gather_patches::GatherPatchesGrad;
 use crate::ops::roi_align::{RoiAlign, RoiAlignGrad};
 
 const ANCHORS: usize = 3;
-/// From this number of channels on, patches reach two cells.
+/// In the case with this number of channels, patches reach two cells.
 const WIDE_PATCHES: usize = 24;
 
-/// One to four heads, with and without patches, also on maps that the heads do not read; no RoIs,
-/// some and all in use; odd channels and more than a block processes at once.
+/// One to four heads, with and without patches, also on maps that the heads do not read; none, some
+/// or all RoIs in use; odd channels, and more channels than a block processes at once.
 pub fn cases() -> Vec<OpCase> {
     let five = [[32, 40], [16, 20], [8, 10], [4, 5], [2, 3]];
     let three = [[16, 24], [8, 12], [4, 6]];
@@ -35,11 +35,11 @@ pub fn cases() -> Vec<OpCase> {
 /// The stages of a cascade, and a mask head.
 const FOUR: [(usize, usize, i32); 4] = [(7, 11, 9), (7, 11, 11), (7, 11, 10), (14, 3, 3)];
 
-/// Samples per side of a bin (0: one per pixel it covers), and the half-pixel shift.
+/// Samples per side of a bin (0: one per pixel that the bin covers), and the half-pixel shift.
 const PLAIN: (usize, bool) = (2, false);
 
-/// Heads are (bins per side, capacity, RoIs in use) on the first `levels` maps; `patches` per
-/// image.
+/// Heads are (bins per side, capacity, RoIs in use) on the first `levels` maps; `patches` is the
+/// number of patches per image.
 fn case(
     label: &str,
     (images, sizes, levels): (usize, &[[usize; 2]], usize),

@@ -1,12 +1,12 @@
-//! Gradient of the maps of a pyramid from all their readers at once: `roi_align` of up to four
-//! heads, and `gather_patches`. Each map is written once; separate gradients would each write it
-//! once, and a sum would read them again.
+//! Gradient of the maps of a pyramid from all ops that read the maps: `roi_align` of up to four
+//! heads, and `gather_patches`. Each map is written once; separate gradient ops would each write a
+//! map, and a sum would read these maps again.
 //!
 //! Tensors: for each of [`LevelGradients::rois`] the inputs of `roi_align_grad`, then with
-//! [`LevelGradients::patches`] those of `gather_patches_grad` (all in) -> `grad_feature_l [N, h_l,
-//! w_l, C]` for each level of the part with the most levels (overwritten). The levels of the others
-//! are the first of these. Numerics: the sum of the parts in order, f32, rounded once;
-//! deterministic. Memory-bound.
+//! [`LevelGradients::patches`] the inputs of `gather_patches_grad` (all in) -> `grad_feature_l [N,
+//! h_l, w_l, C]` for each level of the part with the most levels (overwritten). Parts with fewer
+//! levels cover the first of these levels. Numerics: the sum of the parts in order, f32, rounded
+//! once; deterministic. Memory-bound.
 
 mod cases;
 
@@ -32,24 +32,25 @@ pub struct LevelGradients {
 }
 
 const NAME: &str = "level_gradients";
-/// Inputs of a head's RoI gradient.
+/// Number of inputs of a head's RoI gradient.
 const ROI_INPUTS: usize = RoiAlignGradInputs::LEN;
-/// Inputs of the patches' gradient.
+/// Number of inputs of the patches' gradient.
 const PATCH_INPUTS: usize = 2;
-/// Maximum number of heads of a kernel.
+/// Maximum number of heads that a kernel supports.
 const MAX_HEADS: usize = 4;
-/// Heads that most models' kernels support; kernels with more heads support no wide patches.
+/// Maximum number of heads in the kernels that most models use; the kernels for more heads do not
+/// support 5x5 patches.
 const FEW_HEADS: usize = 2;
 
 impl LevelGradients {
-    /// True if an op can be a part of this one.
+    /// True if `op` can be a part of this op.
     pub fn takes(op: &OpRef) -> bool {
         let op: &dyn Any = op.as_ref();
         op.is::<RoiAlignGrad>() || op.is::<GatherPatchesGrad>()
     }
 
-    /// The fused op, and the order in which it takes the ops' inputs; `None` if there are more than
-    /// it supports, or if their maps differ.
+    /// The op that replaces `ops`, and the order of `ops` in which it takes their inputs; `None` if
+    /// there are more ops than it supports, or if their maps differ.
     pub fn of(ops: &[OpRef]) -> Option<(Self, Vec<usize>)> {
         let rois = |i: &usize| (ops[*i].as_ref() as &dyn Any).downcast_ref::<RoiAlignGrad>();
         let patches =
@@ -68,7 +69,7 @@ impl LevelGradients {
         fits.then_some((joined, order))
     }
 
-    /// True if heads and patches have the same maps.
+    /// True if the kernels support these heads and patches, and all have the same maps.
     fn is_sound(&self) -> bool {
         let Some(first) = self.rois.first() else { return false };
         let same = |head: &RoiAlignGrad| {
@@ -83,7 +84,7 @@ impl LevelGradients {
             && self.patches.as_ref().is_none_or(|p| p.level_sizes.starts_with(&first.level_sizes))
     }
 
-    /// True if it needs the kernels for many heads.
+    /// True if the op needs the kernels for more than [`FEW_HEADS`] heads.
     fn has_many_heads(&self) -> bool {
         self.rois.len() > FEW_HEADS
     }
@@ -96,7 +97,7 @@ impl LevelGradients {
         }
     }
 
-    /// The parts with their inputs.
+    /// Each part, heads before patches, with its inputs.
     fn parts<'a, T>(&'a self, inputs: &'a [T]) -> impl Iterator<Item = (&'a dyn Op, &'a [T])> {
         let (of_rois, of_patches) = inputs.split_at(ROI_INPUTS * self.rois.len());
         let rois = self.rois.iter().map(|op| op as &dyn Op).zip(of_rois.chunks(ROI_INPUTS));
@@ -118,13 +119,13 @@ impl Op for LevelGradients {
         check::arity(NAME, "inputs", inputs, ROI_INPUTS * self.rois.len() + patches)?;
         check::arity(NAME, "updates", updates, 0)?;
         let got = format!("{} heads", self.rois.len());
-        check::parameter(NAME, "rois", self.is_sound(), "one to four heads of the same maps", got)?;
+        check::parameter(NAME, "rois", self.is_sound(), "one to four heads on equal maps", got)?;
         let mut maps: Vec<TensorDesc> = vec![];
         for (op, inputs) in self.parts(inputs) {
             let own = op.infer(inputs, &[])?;
             let known = maps.len().min(own.len());
             if let Some((map, own)) = maps.iter().zip(&own).find(|(map, own)| map != own) {
-                let expected = format!("{:?}, as other parts have it", map.shape);
+                let expected = format!("{:?}, as in other parts", map.shape);
                 return Err(check::shape_error(NAME, "grad_feature_l", own, expected));
             }
             maps.extend_from_slice(&own[known..]);
@@ -137,7 +138,7 @@ impl Op for LevelGradients {
         Cost::streaming(inputs, outputs, flops)
     }
 
-    /// The maps of one part.
+    /// Room for the maps of one part.
     fn cpu_workspace_len(&self, _inputs: &[TensorDesc], outputs: &[TensorDesc]) -> usize {
         outputs.iter().map(TensorDesc::len).sum()
     }
@@ -214,7 +215,7 @@ impl Op for LevelGradients {
     }
 }
 
-/// Scratch of each head, for `rows(head)` RoIs.
+/// Scratch bytes of each head, which has `rows(head)` RoIs.
 fn list_bytes(op: &LevelGradients, rows: impl Fn(usize) -> usize) -> Vec<usize> {
     op.rois.iter().enumerate().map(|(i, head)| head.list_bytes(rows(i))).collect()
 }

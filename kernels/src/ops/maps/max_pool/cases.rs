@@ -1,12 +1,12 @@
-//! Cases of `max_pool` for the table of ops.
+//! Test and benchmark cases of `max_pool`.
 
 use super::MaxPool;
 use crate::case::OpCase;
 use crate::cpu::HostTensor;
 use crate::{Role, TensorDesc};
 
-/// No images, one value, primes, the stem's pool, P6, and the stem of a training step; then without
-/// `argmax`.
+/// No images, one value, prime sizes, the stem's pool, P6, and the stem of a training step; then
+/// without `argmax`.
 pub fn cases() -> Vec<OpCase> {
     let rows: [([usize; 4], [usize; 3]); 8] = [
         ([0, 4, 4, 3], [3, 2, 1]),
@@ -34,7 +34,8 @@ pub fn cases() -> Vec<OpCase> {
 }
 
 /// Values that differ by at least a quarter within every 8 x 8 window of a channel, so that a
-/// finite-difference step moves no maximum. An odd factor permutes the residues of 64.
+/// finite-difference step does not move a maximum to a different position. Multiplication by an odd
+/// factor permutes the residues modulo 64.
 fn distinct(shape: [usize; 4]) -> HostTensor {
     let [_, h, w, c] = shape;
     let desc = TensorDesc::new(Role::Activation, &shape);

@@ -49,7 +49,7 @@ impl MaxPool {
     fn check_window(&self, op: &'static str) -> Result<(), OpError> {
         check::parameter(op, "kernel", self.kernel > 0, "at least 1", self.kernel)?;
         check::parameter(op, "stride", self.stride > 0, "at least 1", self.stride)?;
-        // With more, a window could be entirely in the padding and would have no maximum.
+        // With more padding, a window could be entirely in the padding and would have no maximum.
         check::parameter(op, "pad", 2 * self.pad <= self.kernel, "at most kernel / 2", self.pad)
     }
 
@@ -127,13 +127,13 @@ impl Kernel for MaxPool {
     }
 }
 
-/// The kernel's `Pool`, for maps like `x` and outputs like `y`.
+/// The kernel argument `Pool`, for maps of the size of `x` and outputs of the size of `y`.
 fn pool_arg(pool: &MaxPool, x: &Buffer<'_>, y: &Buffer<'_>) -> Arg {
     let extents = [x.dim(1), x.dim(2), y.dim(1), y.dim(2), x.dim(3)];
     StructArg::new().ints(extents).ints([pool.kernel, pool.stride, pool.pad]).arg()
 }
 
-/// One row of blocks per row of `map`.
+/// Launch grid with one row of blocks per row of `map`.
 fn grid(map: &Buffer<'_>, vector: usize) -> [usize; 3] {
     let vectors = map.dim(2) * map.dim(3) / vector;
     [map.dim(0) * map.dim(1), vectors.div_ceil(BLOCK as usize), 1]
@@ -250,7 +250,7 @@ fn max_pool(
     }
 }
 
-/// Maximum of `N` channels from `channel` on over `pixels`, and the index of each maximum's pixel.
+/// For each of `N` channels, starting at `channel`: the maximum over `pixels`, and its pixel index.
 fn largest<const N: usize>(
     image: &[f32],
     mut pixels: impl Iterator<Item = usize>,
@@ -274,8 +274,8 @@ fn largest<const N: usize>(
     (best, place)
 }
 
-/// `dx` holds maps of `[H, W, C]`; each of its rows is one task, which reads the windows that
-/// overlap the row and adds the gradients whose maximum is in it.
+/// `dx` holds maps of `[H, W, C]`; one task per row of `dx` reads the windows that overlap the row
+/// and adds the gradients of the maxima in that row.
 fn max_pool_grad(
     pool: &MaxPool,
     g: &[f32],

@@ -1,10 +1,10 @@
-//! Cases of `mean_positions` for the table of ops.
+//! Test and benchmark cases of `mean_positions`.
 
 use super::MeanPositions;
 use crate::Role;
 use crate::case::{OpCase, constant, normal};
 
-/// No row, one value, primes, none in use, and RoIs of a C4 head.
+/// No row, one value, prime sizes, no row in use, and RoIs of a C4 head.
 pub fn cases() -> Vec<OpCase> {
     let rows: [([usize; 4], i32); 6] = [
         ([0, 7, 7, 3], 0),

@@ -15,14 +15,14 @@ use crate::{BackwardRule, OpError, Sink, Source, TensorDesc, check, op};
 pub use cases::cases;
 
 op! {
-    /// Averages each channel of each map over at least one position. Sums in f32, in the order of
-    /// the positions. Memory-bound.
+    /// Averages each channel of each map over the positions; there must be at least one. Sums are
+    /// in f32, in the order of the positions. Memory-bound.
     #[derive(Copy, Eq)]
     pub struct MeanPositions = "mean_positions" {}
     in MeanPositionsInputs {
         /// Maps.
         x: real "[M, H, W, C]",
-        /// Rows in use.
+        /// Number of rows in use.
         count: i32 "[1]",
     }
     out {
@@ -91,7 +91,7 @@ op! {
     in MeanPositionsGradInputs {
         /// Gradient of the means.
         g: real "[M, C]",
-        /// Rows in use.
+        /// Number of rows in use.
         count: i32 "[1]",
     }
     out {

@@ -1,4 +1,4 @@
-//! Cases of `preprocess` for the table of ops.
+//! Test and benchmark cases of `preprocess`.
 
 use super::{COLOURS, Preprocess, ResizeFilter};
 use crate::case::boxes::view;
@@ -7,9 +7,9 @@ use crate::cpu::HostTensor;
 use crate::view::View;
 use crate::{Role, TensorDesc};
 
-/// No image in use, one pixel, primes up and down, flips, crop windows, a fourth channel, and a
-/// COCO image at training size; Pillow's filter on similar cases, and with a reduction by ten;
-/// colour maps on some.
+/// No image in use, one pixel, prime sizes enlarged and reduced, flips, crop windows, a fourth
+/// channel, and a COCO image at training size; similar cases and a reduction by ten with Pillow's
+/// filter; some cases with colour maps.
 pub fn cases() -> Vec<OpCase> {
     let primes =
         [([5, 7], [11, 13], 0), ([13, 11], [5, 7], 1), ([1, 17], [13, 1], 2), ([2, 2], [3, 3], 0)];
@@ -34,8 +34,8 @@ pub fn cases() -> Vec<OpCase> {
     plain.chain(pil).chain([pil_coco]).chain(coloured).collect()
 }
 
-/// Source size, network size, and view bits: 0 and 1 flip columns and rows; 2 crops a window; 3
-/// swaps rows and columns.
+/// Source size, network size, and view bits: bits 0 and 1 flip columns and rows, bit 2 crops a
+/// window, bit 3 swaps rows and columns.
 type Sizes = ([usize; 2], [usize; 2], i32);
 
 /// The case with this number of channels.
@@ -122,7 +122,7 @@ mod tests {
         ]
     }
 
-    /// Two adjacent pixels, (1, 2, 3) and (5, 10, 7), widened to four and padded.
+    /// Two adjacent pixels, (1, 2, 3) and (5, 10, 7), enlarged to four pixels and padded.
     #[test]
     fn two_pixels_match_hand_computed_values() {
         let inputs = inputs(vec![1, 2, 3, 5, 10, 7], [1, 2], [1, 4], 0);
@@ -134,7 +134,8 @@ mod tests {
         assert!(x[0].as_f32()[15..].iter().all(|&v| v == 0.0));
     }
 
-    /// The same two pixels: the blend is rounded to a byte before normalisation.
+    /// The pixels (1, 2, 3) and (5, 10, 7) again: a blended value is rounded to a byte before
+    /// normalisation.
     #[test]
     fn two_pixels_match_pillow() {
         let inputs = inputs(vec![1, 2, 3, 5, 10, 8], [1, 2], [1, 4], 0);
@@ -146,7 +147,7 @@ mod tests {
         assert_eq!(x[0].as_f32(), expected);
     }
 
-    /// BGR reverses the channels of the source, but not of mean and std.
+    /// BGR reverses the channels of the source, but not the order of mean and std.
     #[test]
     fn bgr_order_matches_hand_computed_values() {
         let x =
@@ -154,8 +155,8 @@ mod tests {
         assert_eq!(x[0].as_f32(), [6.0, 3.0, 1.5]);
     }
 
-    /// Red becomes twice the blue, green half of itself plus 20, blue more than fits in a byte: 14,
-    /// 24 and 255 before normalisation, in either channel order.
+    /// Red becomes twice the blue, green half the green plus 20, and blue a value above 255, which
+    /// is clipped: 14, 24 and 255 before normalisation, in RGB and in BGR order.
     #[test]
     fn colour_change_matches_hand_computed_values() {
         let rows = [[0.0, 0.0, 2.0, 0.0], [0.0, 0.5, 0.0, 20.0], [100.0, 0.0, 0.0, 0.0]];

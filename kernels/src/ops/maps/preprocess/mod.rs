@@ -22,8 +22,8 @@ use crate::view::{Axis, View};
 pub use cases::cases;
 
 op! {
-    /// Normalises, crops, resizes, flips and pads images. In f32. Memory-bound: four source pixels
-    /// per pixel, from cache.
+    /// Normalises, crops, resizes, flips and pads images. Computed in f32. Memory-bound: four
+    /// source pixels are read per output pixel, from cache.
     #[derive(Copy)]
     pub struct Preprocess = "preprocess" {
         /// H, rows of the padded input.
@@ -38,7 +38,7 @@ op! {
         pub std: [f32; 3] [|std| std.iter().all(|&s| s > 0.0), "above 0"],
         /// Scale applied to bytes first: 1/255 or 1.
         pub pixel_scale: f32,
-        /// Channel 0 is blue, and mean and std are given in that order.
+        /// The output's channel order is BGR, and mean and std are given in this order.
         pub bgr: bool,
         /// Resize filter.
         pub filter: ResizeFilter,
@@ -46,11 +46,11 @@ op! {
         pub colours: bool,
     }
     in PreprocessInputs {
-        /// Rows of height x width x RGB packed at the start of each image's row.
+        /// Pixels of each image (height x width x RGB), packed at the start of the image's row.
         pixels: u8 "[N, B]",
         /// One [`crate::view::View`] per image.
         views: i32 "[N, 15]",
-        /// Images in use.
+        /// Number of images in use.
         num_images: i32 "[1]",
     }
     optional {
@@ -69,11 +69,11 @@ const PIXELS: usize = 256;
 /// Elements of a row of `colours`: 3 rows of 4.
 pub const COLOURS: usize = 12;
 
-// The literal sizes in the op's declaration.
+// The op's declaration repeats these sizes as literals.
 const _: () = assert!(View::LEN == 15 && COLOURS == 12);
 
 impl Preprocess {
-    /// The inputs of a list by name.
+    /// Assigns the inputs of a list to names.
     fn inputs<'a, T>(&self, list: &'a [T]) -> PreprocessInputs<&'a T> {
         PreprocessInputs::of(list, [self.colours])
     }
@@ -120,8 +120,8 @@ impl Kernel for Preprocess {
             }
             let (view, pixels) = image(self, inputs, n);
             let colours = inputs.colours.map(|colours| Colours::of(self, colours.f32(), n));
-            // Colours change between resize and normalisation; without them normalisation comes
-            // first.
+            // Colour maps apply between resize and normalisation, so with them the tables do not
+            // normalise.
             let tables = if colours.is_some() { &bytes } else { &tables };
             let picture = Picture { op: self, view, pixels, colours, tables };
             if view.transposed == 0 {
@@ -152,7 +152,7 @@ fn normalise_table(op: &Preprocess) -> [[f32; 256]; 3] {
     })
 }
 
-/// An image, and how it is transformed to the network's.
+/// An image, and how it is transformed to the network's input.
 struct Picture<'a> {
     op: &'a Preprocess,
     view: View,
@@ -232,7 +232,7 @@ fn image<'a>(
     let fits = height as usize <= op.height && width as usize <= op.width;
     assert!(
         y.is_sound() && x.is_sound() && fits && values <= capacity,
-        "image {n}: {view:?} does not fit {capacity} values, {}x{}",
+        "image {n}: {view:?} does not fit {capacity} values per image or network size {}x{}",
         op.height,
         op.width
     );
@@ -240,7 +240,7 @@ fn image<'a>(
     (view, &inputs.pixels.u8()[range])
 }
 
-/// The taps of each pixel of the network's image along an axis, from `make(target, window,
+/// The taps of each pixel of the network's image along an axis, computed by `make(target, window,
 /// resized, start)`.
 fn taps<T>(axis: Axis, make: impl Fn(usize, usize, usize, usize) -> T) -> Vec<T> {
     let [window, resized, start] =
@@ -254,7 +254,8 @@ fn bilinear(target: usize, window: usize, resized: usize, start: usize) -> Bilin
     BilinearTap { low: start + tap.low, high: start + tap.high, ..tap }
 }
 
-/// The network's image as rows of RGB: columns first, then rows, as in Pillow.
+/// The network's image as rows of RGB, resized first along columns and then along rows, as in
+/// Pillow.
 fn pil([y, x]: [Axis; 2], pixels: &[u8]) -> Vec<u8> {
     let [height, width] = [y, x].map(|axis| axis.network as usize);
     let columns: Vec<PilTaps> = taps(x, |target, window, resized, start| {
@@ -284,7 +285,7 @@ fn pil([y, x]: [Axis; 2], pixels: &[u8]) -> Vec<u8> {
     resized
 }
 
-/// A row of RGB in the order of the output's channels, normalised.
+/// Normalises a row of RGB, and writes it in the order of the output's channels.
 fn normalise_row(op: &Preprocess, tables: &[[f32; 256]; 3], line: &[u8], x: &mut [f32]) {
     for (pixel, x) in line.chunks_exact(3).zip(x.chunks_exact_mut(op.channels)) {
         let (x, rest) = x.split_at_mut(3);

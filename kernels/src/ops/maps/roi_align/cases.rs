@@ -1,11 +1,11 @@
-//! Cases of `roi_align` for the table of ops.
+//! Test and benchmark cases of `roi_align`.
 
 use super::RoiAlign;
 use crate::Role;
 use crate::case::{OpCase, constant, integers, normal, uniform};
 use crate::cpu::{HostData, HostTensor};
 
-/// No RoIs, one, primes, bands of 8 rows and their neighbours, all sampling rules, many bins,
+/// No RoIs, one RoI, prime sizes, heights around a band of 8 rows, all sampling rules, many bins,
 /// invalid boxes, more RoIs and channels than a block processes at once, and a training shape of
 /// the box head with few channels.
 pub fn cases() -> Vec<OpCase> {
@@ -50,7 +50,7 @@ pub fn cases() -> Vec<OpCase> {
     cases
 }
 
-/// Makes the first boxes of `case` invalid, and removes the image of one row.
+/// Makes the first boxes of `case` invalid, and sets the image of one row to -1.
 fn odd_boxes(mut case: OpCase) -> OpCase {
     const ODD: [[f32; 4]; 6] = [
         [f32::NAN; 4],
@@ -69,8 +69,8 @@ fn odd_boxes(mut case: OpCase) -> OpCase {
     case
 }
 
-/// Maps of `[images, height, width, channels]` at level 0, halved (rounded up) at each next one;
-/// boxes extend over the borders.
+/// Maps of `[images, height, width, channels]` at level 0, halved (rounded up) at each following
+/// level; boxes extend over the borders.
 fn case(op: RoiAlign, [images, height, width, channels]: [usize; 4], m: usize, n: i32) -> OpCase {
     let levels = op.spatial_scales.len();
     let mut inputs: Vec<HostTensor> = (0..levels)
@@ -121,7 +121,8 @@ mod tests {
         HostTensor::f32(desc, values.collect())
     }
 
-    /// A box of size 0 covers one feature pixel, unless aligned; a box far outside is 0.
+    /// A box of size 0 covers one feature pixel unless `aligned` is set; the output of a box far
+    /// outside the map is 0.
     #[test]
     fn roi_align_accepts_degenerate_boxes() {
         let op = RoiAlign {
@@ -137,7 +138,7 @@ mod tests {
         assert_eq!(align(&aligned, ramp(8, 8), &boxes)[0], 0.0);
     }
 
-    /// Non-finite boxes terminate and do not affect other RoIs.
+    /// The op terminates for non-finite boxes, which do not affect other RoIs.
     #[test]
     fn roi_align_accepts_non_finite_boxes() {
         for sampling_ratio in [0, 2] {

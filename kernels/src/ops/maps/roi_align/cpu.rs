@@ -7,7 +7,7 @@ use crate::counted::rows_in_use;
 use crate::cpu::{TensorMut, TensorRef};
 use crate::isa::{Isa, wide};
 
-/// Feature rows that one task of the gradient owns.
+/// Feature rows that a task of the gradient writes.
 const BAND: usize = 8;
 
 /// A feature map of one level.
@@ -116,9 +116,9 @@ struct Placed {
     taps: [AxisTaps; 2],
 }
 
-/// Gradient of every level. A task owns a band of feature rows of one image and adds the RoIs that
-/// overlap it in order, so no two tasks write the same element and the sum has one order. All of
-/// `grad_output` is multiplied by `scale`.
+/// Gradient of every level. Each task writes a band of feature rows of one image, and adds the RoIs
+/// that overlap the band in order. No two tasks write the same element, and the summation order is
+/// fixed. `grad_output` is multiplied by `scale`.
 pub(super) fn backward(
     grid: Grid,
     level_sizes: &[[usize; 2]],
@@ -163,7 +163,7 @@ pub(super) fn backward(
     }
 }
 
-/// Taps of a RoI that is in use and overlaps its map.
+/// Taps of the RoI in `row`; `None` if the RoI is unused or does not overlap its map.
 fn place(grid: Grid, level_sizes: &[[usize; 2]], rois: &Rois<'_>, row: usize) -> Option<Placed> {
     let Roi { image, level, corners } = rois.get(row)?;
     let taps = grid.taps(corners, rois.spatial_scales[level], level_sizes[level]);
@@ -171,7 +171,7 @@ fn place(grid: Grid, level_sizes: &[[usize; 2]], rois: &Rois<'_>, row: usize) ->
 }
 
 wide! {
-    /// Adds the gradient of a RoI, with its channels, to the feature rows in `grad`, which starts
+    /// Adds the `gradient` (values, channels) of a RoI to the feature rows in `grad`, which starts
     /// at row `band.0` and has `band.1` elements per row.
     fn scatter(
         grid: Grid,

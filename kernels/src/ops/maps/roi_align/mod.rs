@@ -1,13 +1,14 @@
-//! RoIAlign over a feature pyramid: a P x P grid of bilinear averages of each RoI, from its level.
+//! RoIAlign over a feature pyramid: for each RoI a P x P grid of averages of bilinear samples, read
+//! from the RoI's level.
 //!
 //! Matches torchvision's `roi_align` and `MultiScaleRoIAlign`: a bin is the mean of
 //! `sampling_ratio` squared samples (0: as many per side as the bin has feature pixels, rounded
 //! up); `aligned` shifts by half a pixel, otherwise a RoI is at least one feature pixel wide and
-//! high; samples beyond -1 or the map's extent count as 0. Numerics: the mean is separable, so the
-//! samples of a bin are merged into weights per feature row and column first; f32, fixed order.
-//! Edges: non-finite coordinates give NaN or 0, never an invalid access; an adaptive grid has at
-//! most 4096 samples per side. Memory-bound: every feature row of a RoI is read once or twice from
-//! cache.
+//! high; samples below -1 or above the map's extent count as 0. Numerics: the mean is separable, so
+//! the samples of a bin are merged into weights per feature row and column first; f32, fixed order.
+//! Edge cases: non-finite coordinates give NaN or 0, never an invalid access; an adaptive grid has
+//! at most 4096 samples per side. Memory-bound: every feature row of a RoI is read once or twice
+//! from cache.
 
 mod cases;
 mod cpu;
@@ -34,7 +35,7 @@ op! {
         pub aligned: bool,
         /// Feature pixels per network pixel, of each level.
         pub spatial_scales: Vec<f32> [|scales| scales.iter().all(|&s| s > 0.0), "above 0"],
-        /// Scale of only the gradient; 1, or a cascade stage's share.
+        /// Factor that is applied only to the gradient: 1, or 1 / stages in a cascade.
         pub gradient_scale: f32,
     }
     lists {
@@ -48,7 +49,7 @@ op! {
         image_idx: i32 "[M]",
         /// Level of each RoI.
         levels: i32 "[M]",
-        /// RoIs in use.
+        /// Number of RoIs in use.
         count: i32 "[1]",
     }
     out {
@@ -58,8 +59,9 @@ op! {
 }
 
 op! {
-    /// Adds the gradients of RoIs to the maps of their levels: an output `[N, h, w, C]` for each.
-    /// Deterministic without atomics: each element sums its RoIs in order. On CUDA P is at most 32.
+    /// Adds the gradients of RoIs to the maps of their levels: an output `[N, h, w, C]` for each
+    /// level. Deterministic without atomics: each element sums its RoIs in order. On CUDA P is at
+    /// most 32.
     pub struct RoiAlignGrad = "roi_align_grad" {
         /// The forward op.
         pub forward: RoiAlign,
@@ -71,13 +73,13 @@ op! {
     in RoiAlignGradInputs {
         /// Gradient of the bins.
         grad_output: real "[M, P, P, C]",
-        /// As in the op.
+        /// As in [`RoiAlign`].
         rois: f32 "[M, 4]",
         /// Image of each RoI.
         image_idx: i32 "[M]",
         /// Level of each RoI.
         levels: i32 "[M]",
-        /// RoIs in use.
+        /// Number of RoIs in use.
         count: i32 "[1]",
     }
     out {}
@@ -131,7 +133,7 @@ impl Kernel for RoiAlign {
             channels: features[0].dim(3),
         };
         let capacity = tap_capacity(self, &sizes);
-        // Both axes: 8 bytes per tap; offset and count per bin.
+        // For both axes: 8 bytes per tap, and an offset and a count per bin.
         let shared = 2 * 8 * capacity + 2 * 2 * 4 * self.pooled;
         assert!(shared <= SHARED_BYTES, "{self:?} needs {shared} bytes of shared memory");
         let kernel = if pyramid.vector() == 8 { "roi_align_f16x8" } else { "roi_align_f16" };
@@ -158,22 +160,23 @@ impl Kernel for RoiAlign {
 const SHARED_BYTES: usize = 48 << 10;
 /// Maximum bins per side in the gradient, whose bin masks have 32 bits.
 const MAX_BINS: usize = 32;
-/// RoIs whose weights a tile's block holds at a time.
+/// RoIs whose weights a tile's block holds in shared memory at a time.
 const BATCH: usize = 8;
-/// Rows and columns of a tile.
+/// Rows plus columns of a tile.
 const LINES: usize = 16;
 /// Threads of a block that lists RoIs.
 const LIST_BLOCK: u32 = 1024;
 /// Bytes of a RoI's entry in the lists.
 const ENTRY_BYTES: usize = 16;
 
-/// The kernels' `RoiGrid`.
+/// The kernel argument `RoiGrid`.
 fn grid_arg(pooled: usize, sampling_ratio: usize, aligned: bool) -> Arg {
     StructArg::new().ints([pooled, sampling_ratio, usize::from(aligned)]).arg()
 }
 
-/// Maximum taps per axis. Samples of an adaptive grid ascend by at most a pixel, so each bin adds
-/// at most the pixels it covers plus two; neighbouring bins do not share covered pixels.
+/// Maximum taps per axis. Consecutive samples of an adaptive grid are at most a pixel apart, so
+/// each bin adds at most two taps more than the pixels it covers; neighbouring bins do not share
+/// covered pixels.
 fn tap_capacity(op: &RoiAlign, sizes: &[[usize; 2]]) -> usize {
     if op.sampling_ratio > 0 {
         return 2 * op.sampling_ratio * op.pooled;
@@ -181,7 +184,7 @@ fn tap_capacity(op: &RoiAlign, sizes: &[[usize; 2]]) -> usize {
     sizes.iter().flatten().max().copied().unwrap_or(0) + 3 * op.pooled
 }
 
-/// Offsets of the lists, their starts and their lengths in the workspace, and its end.
+/// Offsets of the lists, of their starts and of their lengths in the workspace, and its length.
 fn pieces(images: usize, levels: usize, rows: usize) -> [usize; 4] {
     let ints = (images * levels * 4).next_multiple_of(256);
     let lists = (rows * ENTRY_BYTES).next_multiple_of(256);
@@ -194,7 +197,7 @@ pub(crate) fn tile_shared_bytes(pooled: usize) -> usize {
 }
 
 impl RoiAlignGrad {
-    /// Bytes of the lists of `rows` RoIs by image and level.
+    /// Bytes of the lists of `rows` RoIs, one list per image and level.
     pub(crate) fn list_bytes(&self, rows: usize) -> usize {
         pieces(self.images, self.level_sizes.len(), rows)[3]
     }
@@ -205,8 +208,8 @@ impl RoiAlignGrad {
         Pyramid { maps, sizes, scales, images: self.images, channels }
     }
 
-    /// Launch that lists the RoIs of `inputs` (the op's inputs) at `offset` of the workspace, and
-    /// the kernels' `RoiGradients` of these lists.
+    /// Launch that writes the lists of the RoIs of `inputs` (the op's inputs) at `offset` of the
+    /// workspace, and the kernel argument `RoiGradients` for these lists.
     pub(crate) fn lists(
         &self,
         workspace: &Workspace,
@@ -216,9 +219,9 @@ impl RoiAlignGrad {
         let RoiAlign { pooled, sampling_ratio, aligned, .. } = self.forward;
         let (g, rois, levels) = (inputs[0], inputs[1], self.level_sizes.len());
         let rows = rois.dim(0);
-        assert!(pooled <= MAX_BINS, "{pooled} bins a side of at most {MAX_BINS}");
+        assert!(pooled <= MAX_BINS, "{pooled} bins per side; at most {MAX_BINS} are supported");
         let largest = self.level_sizes.iter().flatten().max().copied().unwrap_or(0);
-        assert!(largest < 1 << 15, "maps of {largest} pixels do not fit 16 bits");
+        assert!(largest < 1 << 15, "a map side of {largest} pixels is above the limit of 32767");
         let [lists, starts, lens, end] = pieces(self.images, levels, rows);
         let scratch = |access| {
             [(lists, starts), (starts, lens), (lens, end)]
@@ -236,12 +239,12 @@ impl RoiAlignGrad {
     }
 }
 
-/// The kernels' `RoiGradients`.
+/// The kernel argument `RoiGradients`.
 fn gradients_arg(pointers: Vec<Arg>, sizes: [usize; 4], scale: f32) -> Arg {
     StructArg::new().pointers(pointers, 5).ints(sizes).field(scale).arg()
 }
 
-/// `RoiGradients` without RoIs.
+/// The kernel argument `RoiGradients` without RoIs.
 pub(crate) fn no_gradients() -> Arg {
     gradients_arg(vec![], [1, 1, 0, 0], 1.0)
 }
@@ -253,7 +256,7 @@ impl Kernel for RoiAlignGrad {
 
     fn check(&self, _inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
         let (sizes, scales) = (self.level_sizes.len(), self.forward.spatial_scales.len());
-        let expected = format!("{scales}, one a scale");
+        let expected = format!("{scales}, one per scale");
         check::parameter(dims.op(), "level_sizes", sizes == scales, &expected, sizes)?;
         self.forward.check_parameters()
     }

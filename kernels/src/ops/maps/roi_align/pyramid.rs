@@ -2,11 +2,11 @@
 
 use device::{Arg, StructArg};
 
-/// Maximum number of levels of a kernel.
+/// Maximum number of levels that a kernel supports.
 const MAX_LEVELS: usize = 8;
 /// Pixels per side of a tile.
 const TILE: usize = 8;
-/// Vectors of channels that a tile's block owns.
+/// Vectors of channels that a tile's block processes.
 const TILE_VECTORS: usize = 16;
 
 /// Maps `[images, height, width, channels]`, one per level.
@@ -24,22 +24,22 @@ pub(crate) struct Pyramid<'a> {
 }
 
 impl Pyramid<'_> {
-    /// Tiles over all images, per level.
+    /// Number of tiles of each level, over all images.
     fn tiles(&self) -> impl Iterator<Item = usize> + '_ {
         self.sizes.iter().map(|[h, w]| self.images * h.div_ceil(TILE) * w.div_ceil(TILE))
     }
 
-    /// 8 if channels are processed in vectors, else 1.
+    /// Channels per vector: 8 if the channels are a multiple of 8, else 1.
     pub(crate) fn vector(&self) -> usize {
         if self.channels.is_multiple_of(8) { 8 } else { 1 }
     }
 
-    /// One block per tile and slice of its channels.
+    /// Launch grid with one block per tile and slice of channels.
     pub(crate) fn tile_grid(&self) -> [usize; 3] {
         [self.tiles().sum(), (self.channels / self.vector()).div_ceil(TILE_VECTORS), 1]
     }
 
-    /// The kernel's argument. Panics if there are more levels than it holds.
+    /// The kernel argument. Panics if there are more than [`MAX_LEVELS`] levels.
     pub(crate) fn arg(&self) -> Arg {
         assert!(self.sizes.len() <= MAX_LEVELS, "{} levels of at most 8", self.sizes.len());
         let padded = |values: &mut dyn Iterator<Item = usize>| -> [usize; MAX_LEVELS] {

@@ -22,7 +22,7 @@ pub(crate) struct Grid {
 /// Feature rows (or columns) and their weights, for each bin of an axis.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AxisTaps {
-    /// End of each bin in `taps`.
+    /// Index in `taps` after the last tap of each bin.
     ends: Vec<u32>,
     taps: Vec<(u32, f32)>,
 }
@@ -85,7 +85,7 @@ impl Grid {
     }
 }
 
-/// Adds the two taps of a sample at `at`; none beyond -1 or the extent.
+/// Adds the two taps of a sample at `at`; none if `at` is below -1 or above `extent`.
 fn push_sample(taps: &mut Vec<(u32, f32)>, bin_start: usize, at: f32, extent: usize, weight: f32) {
     let outside = at < -1.0 || at > extent as f32;
     if outside || extent == 0 {
@@ -98,7 +98,8 @@ fn push_sample(taps: &mut Vec<(u32, f32)>, bin_start: usize, at: f32, extent: us
     push_tap(taps, bin_start, low + 1, fraction * weight);
 }
 
-/// Adds to this row's tap if it is one of the bin's last two, which neighbouring samples share.
+/// Adds `weight` to the tap of `row` if it is one of the bin's last two taps, which consecutive
+/// samples share; else appends a tap.
 fn push_tap(taps: &mut Vec<(u32, f32)>, bin_start: usize, row: usize, weight: f32) {
     if weight == 0.0 {
         return;

@@ -1,10 +1,11 @@
-//! Cases of `scaled_residual` for the table of ops.
+//! Test and benchmark cases of `scaled_residual`.
 
 use super::{Drop, ScaledResidual};
 use crate::Role;
 use crate::case::{OpCase, integers, normal, uniform};
 
-/// No images, one value, primes, vectors, more positions than a chunk; none, some and most dropped.
+/// No images, one value, prime sizes, channels in vectors, more positions than a chunk; no, some
+/// and most images dropped.
 pub fn cases() -> Vec<OpCase> {
     let rows: [([usize; 4], Option<f32>); 7] = [
         ([0, 4, 5, 3], None),
@@ -38,8 +39,8 @@ mod tests {
     use crate::case::hand::{refusal, run, tensor};
     use crate::case::index;
 
-    /// The share of dropped images is close to the rate; the others are scaled to keep the mean;
-    /// another block, seed or epoch drops other images.
+    /// The share of dropped images is close to the rate; the branches of the other images are
+    /// scaled to keep the mean; a different block, seed or epoch drops different images.
     #[test]
     fn dropped_fraction_matches_rate() {
         let images = 4000;

@@ -2,8 +2,9 @@
 //! stochastic depth: the branch of each image is kept or dropped.
 //!
 //! Matches torch's `x + stochastic_depth(layer_scale * branch, rate, "row")`: an image keeps its
-//! branch with probability `1 - rate`, divided by it; without `drop` all are kept, undivided. Which
-//! images keep it is a pure function of (seed, epoch, image, block).
+//! branch with probability `1 - rate`, and a kept branch is divided by this probability; without
+//! `drop` all branches are kept, undivided. The selection is a pure function of (seed, epoch,
+//! image, block).
 
 mod cases;
 
@@ -21,8 +22,8 @@ use crate::{BackwardRule, OpError, Sink, Source, TensorDesc, check, op};
 pub use cases::cases;
 
 op! {
-    /// `y = x + kept * scale * branch`. Gradient sums over positions of an image are in f32, in
-    /// parts, and over the parts in f64. Memory-bound.
+    /// `y = x + kept * scale * branch`. For the gradient of `scale`, chunks of an image's positions
+    /// are summed in f32, and the chunks in f64. Memory-bound.
     #[derive(Copy)]
     pub struct ScaledResidual = "scaled_residual" {
         /// Stochastic depth; adds an input `image_keys`.
@@ -49,7 +50,7 @@ op! {
 /// Stochastic depth: the random selection of the images that keep a branch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Drop {
-    /// Probability that an image drops it, at least 0 and below 1.
+    /// Probability that an image drops the branch, at least 0 and below 1.
     pub rate: f32,
     /// Seed of the run.
     pub seed: u64,
@@ -58,7 +59,7 @@ pub struct Drop {
 }
 
 impl Drop {
-    /// Random words below this drop the branch.
+    /// A random word below this drops the branch.
     pub(super) fn threshold(&self) -> u32 {
         (f64::from(self.rate) * 4_294_967_296.0) as u32
     }
@@ -77,7 +78,7 @@ impl Drop {
     }
 }
 
-/// The multiplier of each of `images` branches.
+/// The multiplier of the branch of each of `images` images.
 fn factors(drop: Option<Drop>, keys: Option<&[i32]>, images: usize) -> Vec<f32> {
     match (drop, keys) {
         (Some(drop), Some(keys)) => drop.factors(keys),
@@ -123,7 +124,7 @@ impl Kernel for ScaledResidual {
     }
 }
 
-/// The kernels' `struct Drop`.
+/// The kernel argument `Drop`.
 fn arg(drop: Option<Drop>) -> Arg {
     let (threshold, block, kept, seed) = match drop {
         Some(drop) => (drop.threshold(), drop.block, drop.kept(), drop.seed),
@@ -136,7 +137,7 @@ fn keys(args: &LaunchArgs<'_>) -> Arg {
     args.inputs.get(3).map_or(Arg::Null, |keys| keys.read())
 }
 
-/// Positions of `[N, .., C]`: of the tensor, and per image.
+/// Number of positions of `[N, .., C]`: in the tensor, and per image.
 fn positions(x: &TensorDesc) -> [usize; 2] {
     let image = x.shape[1..x.shape.len() - 1].iter().product();
     [x.dim(0) * image, image]
@@ -169,7 +170,7 @@ op! {
     /// Gradients of the branch and of the scale.
     #[derive(Copy)]
     pub struct ScaledResidualGrad = "scaled_residual_grad" {
-        /// As in the forward op.
+        /// As in [`ScaledResidual`].
         pub drop: Option<Drop>,
     }
     in ScaledResidualGradInputs {
@@ -238,8 +239,8 @@ impl Kernel for ScaledResidualGrad {
 /// Positions per task, and per f32 sum.
 const TASK: usize = 64;
 
-/// Runs `f` on tasks of consecutive positions with: the multiplier of their image, their start, and
-/// their part of `out`.
+/// Splits the positions of each image into tasks. Each task calls `f` with the image's multiplier,
+/// the start of the task's positions, and their part of `out`.
 fn tasks(
     out: &mut [f32],
     channels: usize,
@@ -300,7 +301,7 @@ wide! {
     }
 }
 
-/// Sums of `factor * g * branch` over positions: over [`TASK`] positions of an image in f32, then
+/// Sums of `factor * g * branch` over positions: in f32 over [`TASK`] positions of an image, then
 /// in f64.
 fn grad_scale(
     g: &[f32],

@@ -26,7 +26,7 @@ op! {
     }
 }
 
-/// Terms per launch; as in `sum.cu`.
+/// Maximum terms per launch; as in `sum.cu`.
 const MAX_TERMS: usize = 32;
 
 /// Elements per thread.

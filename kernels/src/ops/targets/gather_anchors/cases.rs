@@ -1,10 +1,11 @@
-//! Cases of `gather_anchors` for the table of ops.
+//! Test and benchmark cases of `gather_anchors`.
 
 use super::GatherAnchors;
 use crate::case::boxes::boxes;
 use crate::case::{OpCase, integers};
 
-/// No image, no sample, one, primes, and 256 samples of an 800x1344 image's anchors.
+/// No image, no sample, one sample, prime sizes, and 256 samples of the anchors of an 800x1344
+/// image.
 pub fn cases() -> Vec<OpCase> {
     [(0, 5, 4), (2, 5, 0), (1, 1, 1), (5, 101, 13), (2, 268_569, 256)]
         .iter()

@@ -17,7 +17,7 @@ op! {
     in GatherAnchorsInputs {
         /// Anchors of all levels.
         anchors: f32 "[A_total, 4]",
-        /// Sampled anchors, -1: none.
+        /// Indices of the sampled anchors; -1: none.
         idx: i32 "[N, B]",
         /// Label of each anchor.
         labels: i32 "[N, A_total]",
@@ -38,7 +38,7 @@ op! {
 
 impl Kernel for GatherAnchors {
     fn cost(&self, _inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        // An index is read, then as many bytes as are written.
+        // Per row, an index and 6 values are read, and 7 values are written.
         Cost { flops: 0, bytes: 4 * (1 + 6 + 7) * outputs[1].len() as u64 }
     }
 

@@ -1,12 +1,12 @@
-//! Cases of `keypoint_targets` for the table of ops.
+//! Test and benchmark cases of `keypoint_targets`.
 
 use super::KeypointTargets;
 use crate::Role;
 use crate::case::boxes::boxes;
 use crate::case::{OpCase, constant, integers, uniform};
 
-/// No row, no keypoint, one, primes, and the positives of a training step; only some rows in use,
-/// some without an image or an object.
+/// No row, no keypoint, one of each, prime sizes, and the positives of a training step; some rows
+/// are unused, some have no image or no object.
 pub fn cases() -> Vec<OpCase> {
     [(0, 2, 3, 17, 56), (3, 1, 1, 0, 4), (1, 1, 1, 1, 1), (101, 5, 7, 11, 28), (512, 8, 20, 17, 56)]
         .iter()
@@ -38,7 +38,8 @@ mod tests {
     use crate::case::index;
     use crate::cpu::HostTensor;
 
-    /// A RoI of 10 x 20 pixels with 4 x 4 cells: inside, on both edges, outside, not labelled.
+    /// A RoI of 10 x 20 pixels with 4 x 4 cells; keypoints inside, on both edges, outside, and
+    /// unlabelled.
     #[test]
     fn keypoint_targets_match_hand_computed_values() {
         let points = [[14.9, 22.0, 2.0], [20.0, 30.0, 1.0], [9.9, 15.0, 2.0], [15.0, 15.0, 0.0]];

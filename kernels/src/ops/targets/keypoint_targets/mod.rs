@@ -1,9 +1,9 @@
 //! The keypoint map cell that is the target of each keypoint of each RoI.
 //!
-//! Matches `keypoints_to_heatmap` of torchvision and detectron2: a keypoint is a target if it is
-//! labelled and inside its RoI, whose right and lower edges belong to the last cells. Each map is a
-//! row of a softmax over its cells. Cells are computed in f64: a keypoint in the middle of its RoI
-//! is assigned to the same cell on every device.
+//! Matches `keypoints_to_heatmap` of torchvision and detectron2: a keypoint has a target if it is
+//! labelled and inside its RoI. The right and lower edges of the RoI belong to the last cells. The
+//! keypoint loss is a softmax over the cells of each map. Cells are computed in f64: a keypoint in
+//! the middle of its RoI is assigned to the same cell on every device.
 
 mod cases;
 
@@ -18,7 +18,7 @@ use crate::{Cost, TensorDesc, op};
 pub use cases::cases;
 
 op! {
-    /// Finds the cells.
+    /// Finds the target cells.
     #[derive(Copy, Eq)]
     pub struct KeypointTargets = "keypoint_targets" {
         /// Cells per side of a map.
@@ -29,22 +29,23 @@ op! {
         mask_rois: f32 "[M, 4]",
         /// Image of the row.
         image_idx: i32 "[M]",
-        /// Object of the image.
+        /// Index of the matched object within the image.
         matched: i32 "[M]",
-        /// Rows in use.
+        /// Number of rows in use.
         count: i32 "[1]",
-        /// x and y in network pixels, above 0 if labelled.
+        /// x and y in network pixels, and a value above 0 if the keypoint is labelled.
         keypoints: f32 "[N, G, K, 3]",
     }
     out {
-        /// Cells, row by row from the top left; -1: no target.
+        /// Target cells, numbered row by row from the top left; -1: no target.
         cells: Index "[M*K]",
         /// Image, or -1 in unused rows.
         image_of_row: Index "[M*K]",
     }
 }
 
-/// The cell along an axis, from 0; `None` outside of the RoI from `low` to `high`.
+/// Index of the cell along an axis; `None` if `at` is outside of the RoI, which extends from `low`
+/// to `high`.
 fn cell(at: f32, low: f32, high: f32, side: usize) -> Option<usize> {
     if at == high {
         return Some(side - 1);

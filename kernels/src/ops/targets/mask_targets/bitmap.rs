@@ -1,7 +1,7 @@
 //! Targets from an object's bitmap: RoIAlign at network size, or the nearest source pixel.
 //!
-//! The bitmap at network size is never built: its pixel (row, column) is the source pixel selected
-//! by nearest resizing, so rows and columns are looked up where the RoI needs them.
+//! The bitmap at network size is never built: each of its pixels is the source pixel selected by
+//! nearest-neighbour resizing, so source rows and columns are looked up where the RoI needs them.
 
 use super::MaskTargets;
 use crate::coco::Crop;
@@ -25,7 +25,8 @@ pub(super) fn average(crops: &[Crop], view: View, roi: [f32; 4], side: usize, ta
     }
 }
 
-/// Sums over columns of one source row; cached, since neighbouring network rows share it.
+/// Sums over the columns of one source row, cached because neighbouring network rows map to the
+/// same source row.
 struct Line {
     source: Option<usize>,
     values: Vec<f32>,
@@ -58,7 +59,7 @@ fn row_sum(crop: &Crop, y: usize, columns: &[(usize, f32)]) -> f32 {
     columns.iter().map(|&(x, weight)| weight * f32::from(pixel(x))).sum()
 }
 
-/// Adds the rows of a bin.
+/// Adds the weighted rows of a bin to `target`.
 fn add_rows(
     crops: &[Crop],
     view: View,

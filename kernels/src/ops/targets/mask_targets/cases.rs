@@ -1,4 +1,4 @@
-//! Cases of `mask_targets` for the table of ops.
+//! Test and benchmark cases of `mask_targets`.
 
 use super::{MaskTargetRule, MaskTargets};
 use crate::Role;
@@ -12,11 +12,11 @@ type Detail = [usize; 2];
 const FEW: Detail = [3, 11];
 /// Runs over many columns.
 const LONG: Detail = [3, 3];
-/// Self-intersecting polygons, and more of everything than a block has threads.
+/// Self-intersecting polygons, and more points and runs than a block has threads.
 const MANY: Detail = [263, 601];
 
-/// No RoI, one, primes, counts below the capacity, tiles of 32 columns and 1,024 rows and their
-/// neighbours, and the positives of a COCO image, with each rule.
+/// No RoI, one RoI, prime sizes, counts below the capacity, sizes around a tile of 32 columns and
+/// of 1,024 rows, and the positives of a COCO image, with each rule.
 pub fn cases() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for (rule, plus_one, min_side) in [
@@ -41,7 +41,7 @@ pub fn cases() -> Vec<OpCase> {
     cases
 }
 
-/// Two images with five objects each: polygons, pairs of them, and runs.
+/// Two images with five objects each: single polygons, a pair of polygons, and runs.
 fn case(
     op: MaskTargets,
     [m, n]: [usize; 2],
@@ -125,7 +125,7 @@ mod tests {
         run(&op, &inputs)[0].as_f32().to_vec()
     }
 
-    /// The left half of an 8 x 8 image, upsampled by 2.
+    /// An object that fills the left half of an 8 x 8 image, which is upsampled by 2.
     fn left_half(turns: i32) -> Scene {
         let polygon = vec![0.0, 0.0, 4.0, 0.0, 4.0, 8.0, 0.0, 8.0];
         let wide: Vec<f64> = polygon.iter().map(|&v| f64::from(v)).collect();
@@ -142,7 +142,7 @@ mod tests {
                 let target = targets(op, &left_half(i32::from(flip)), kind, &whole);
                 let mut row = match rule {
                     MaskTargetRule::CocoPolygon => [1.0, 1.0, 0.0, 0.0],
-                    // Samples are on half pixels: the one at the edge covers half.
+                    // Samples are at half pixels: the sample at the object's edge is half inside.
                     MaskTargetRule::RoiAlignBitmap => [1.0, 0.875, 0.0, 0.0],
                 };
                 if flip && rule == MaskTargetRule::CocoPolygon {
@@ -155,7 +155,7 @@ mod tests {
         }
     }
 
-    /// Swapping rows and columns of the view swaps those of the target.
+    /// Swapping rows and columns of the view swaps rows and columns of the target.
     #[test]
     fn transposed_view_gives_transposed_mask_target() {
         let polygon = vec![3.2, 1.1, 27.9, 8.4, 20.3, 25.7, 5.5, 19.0];
@@ -199,7 +199,7 @@ mod tests {
         assert!(a.iter().any(|&v| v > 0.0 && v < 1.0));
     }
 
-    /// An inclusive flip moves the object one network pixel further left.
+    /// A flip with inclusive boxes moves the object one network pixel further left.
     #[test]
     fn inclusive_flip_moves_pixels_not_edges() {
         let op = |plus_one| MaskTargets {
@@ -216,8 +216,8 @@ mod tests {
         assert_eq!((first(false), first(true)), (Some(8), Some(7)));
     }
 
-    /// A RoI half a pixel wide in the left half: entirely covered with a minimum side of 0.1,
-    /// partly with a minimum of one pixel.
+    /// A RoI half a pixel wide in the left half: entirely covered with a minimum side of 0.1, half
+    /// covered with a minimum side of 1.
     #[test]
     fn small_roi_is_enlarged_to_min_side() {
         let roi = [[7.5, 4.0, 8.0, 8.0]];

@@ -4,11 +4,11 @@
 //! * `RoiAlignBitmap` matches torchvision's `project_masks_on_boxes`: the object is rasterised at
 //!   source size by COCO's rule (or decoded from runs), flipped, resized nearest to network size
 //!   and averaged by RoIAlign (adaptive grid, not aligned, scale 1): soft targets.
-//! * `CocoPolygon` matches maskrcnn-benchmark: polygons are resized, flipped, shifted by the RoI's
-//!   corner, scaled by S / max(side, `min_side`) in f32 and rasterised by COCO's rule at S x S to 0
-//!   or 1. The minimum side is 1 there, and 0.1 in detectron2. Neither has a rule for runs in this
-//!   mode; here a target pixel takes the source pixel that contains its centre (0 outside the
-//!   image).
+//! * `CocoPolygon` matches maskrcnn-benchmark and detectron2: polygons are resized, flipped,
+//!   shifted by the RoI's corner, scaled by S / max(side, `min_side`) and rasterised by COCO's rule
+//!   at S x S to 0 or 1. `min_side` is 1 in maskrcnn-benchmark and 0.1 in detectron2. Neither
+//!   project supports runs in this mode; here a target pixel has the value of the source pixel that
+//!   contains its centre (0 outside the image).
 //!
 //! If a view swaps rows and columns, the target is computed in the source's orientation and then
 //! transposed.
@@ -42,11 +42,11 @@ op! {
     pub struct MaskTargets = "mask_targets" {
         /// S, pixels per side of a target.
         pub side: usize [|side| *side > 0, "at least 1"],
-        /// How an object becomes a target.
+        /// The rule that turns an object into a target.
         pub rule: MaskTargetRule,
         /// Flip polygons to W - x - 1 (inclusive boxes) instead of W - x.
         pub plus_one: bool,
-        /// `CocoPolygon`: minimum side of a RoI in network pixels; smaller ones are enlarged to it.
+        /// `CocoPolygon`: minimum side of a RoI in network pixels; smaller RoIs are enlarged to it.
         pub min_side: f32 [|side| *side > 0.0, "over 0"],
     }
     in MaskTargetsInputs {
@@ -54,9 +54,9 @@ op! {
         mask_rois: f32 "[M, 4]",
         /// Image of the RoI.
         image_idx: i32 "[M]",
-        /// Object of the image.
+        /// Index of the matched object within the image.
         matched: i32 "[M]",
-        /// RoIs in use.
+        /// Number of RoIs in use.
         count: i32 "[1]",
         /// Kind (0 polygons, 1 runs), first part, number of parts.
         segm_index: i32 "[N, G, 3]",
@@ -133,7 +133,7 @@ impl Kernel for MaskTargets {
             target.fill(0.0);
             let Some(object) = key(row).map(|key| &objects[slots[&key]]) else { return };
             let view = view(object.image);
-            // In the source's orientation.
+            // The RoI in the source's orientation.
             let [y1, y2] = [1, 3].map(|i| rois[4 * row + i]);
             let [x1, x2] = [0, 2].map(|i| rois[4 * row + i]);
             let [[y1, y2], [x1, x2]] = view.turned([[y1, y2], [x1, x2]]);
@@ -156,14 +156,14 @@ impl Kernel for MaskTargets {
     }
 }
 
-/// Boxes, images, objects and count of the rows.
+/// Kernel argument: boxes, images and objects of the rows, and their count.
 fn rois(inputs: &MaskTargetsInputs<&Buffer<'_>>) -> Arg {
     let MaskTargetsInputs { mask_rois, image_idx, matched, count, .. } = *inputs;
     let tensors = [mask_rois, image_idx, matched, count].map(Buffer::read);
     StructArg::new().pointers(tensors, 4).arg()
 }
 
-/// The objects and images, and the capacities per image.
+/// Kernel argument: the objects and views of the images, and the capacities per image.
 fn segments(inputs: &MaskTargetsInputs<&Buffer<'_>>) -> Arg {
     let MaskTargetsInputs { segm_index, segm_parts, coords, runs, .. } = *inputs;
     let tensors = [segm_index, segm_parts, coords, runs, inputs.views].map(Buffer::read);
@@ -172,11 +172,11 @@ fn segments(inputs: &MaskTargetsInputs<&Buffer<'_>>) -> Arg {
     StructArg::new().pointers(tensors, 5).ints(dims).arg()
 }
 
-/// An object of a RoI.
+/// An object matched to at least one RoI.
 struct Object<'a> {
     image: usize,
     outline: Outline<'a>,
-    /// Its pixels, unless the rule uses polygons.
+    /// The object's pixels; empty if the rule rasterises polygons for each RoI.
     crops: Vec<Crop>,
 }
 

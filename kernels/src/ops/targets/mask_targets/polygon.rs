@@ -1,9 +1,9 @@
 //! Targets as in maskrcnn-benchmark and detectron2: polygons moved into the RoI, rasterised at the
 //! target's size.
 //!
-//! Arithmetic in their order (resize, flip at network size, shift, scale), the former's in f32 and
-//! the latter's in f64, because rounding decides on which side of a pixel's centre a boundary
-//! falls.
+//! The steps have the order of both projects (resize, flip at network size, shift, scale). They are
+//! in f32 with `plus_one`, as in maskrcnn-benchmark, else in f64, as in detectron2, because
+//! rounding decides on which side of a pixel's centre a boundary falls.
 
 use super::MaskTargets;
 use crate::coco::Crop;

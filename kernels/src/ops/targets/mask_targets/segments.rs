@@ -17,7 +17,7 @@ pub(super) struct Segments<'a> {
 pub(super) enum Outline<'a> {
     /// Polygons, `x0, y0, x1, y1, ..` in source pixels.
     Polygons(Vec<&'a [f32]>),
-    /// Column-major run lengths, zeros first; several are united.
+    /// Column-major run lengths, zeros first; the object is the union of all lists.
     Runs(Vec<&'a [i32]>),
 }
 

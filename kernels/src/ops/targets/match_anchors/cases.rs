@@ -1,11 +1,11 @@
-//! Cases of `match_anchors` for the table of ops.
+//! Test and benchmark cases of `match_anchors`.
 
 use super::MatchAnchors;
 use crate::case::boxes::{boxes, sizes};
 use crate::case::{OpCase, constant, integers};
 
-/// No image, anchor or ground truth, one, primes, a tile and its neighbours, and the anchors of an
-/// 800x1344 image.
+/// No image, anchor or ground truth, one of each, prime sizes, sizes around a tile, and the anchors
+/// of an 800x1344 image.
 pub fn cases() -> Vec<OpCase> {
     let shapes = [
         (0, 5, 3),
@@ -64,7 +64,7 @@ mod tests {
         }
     }
 
-    /// Overlaps with a 10 x 10 box at the origin: 0.8, 0.5, 0.5, 0.2, 0.
+    /// Their IoUs with a 10 x 10 box at the origin are 0.8, 0.5, 0.5, 0.2 and 0.
     const ANCHORS: [[f32; 4]; 5] = [
         [0.0, 0.0, 10.0, 8.0],
         [0.0, 0.0, 10.0, 5.0],
@@ -100,8 +100,8 @@ mod tests {
         assert_eq!(labels(&op(), &ANCHORS, &[gt], 0), (vec![-1; 5], vec![0; 5]));
     }
 
-    /// Two anchors tie for the first ground truth at 1/3. Both are restored, and the one with a
-    /// better ground truth keeps it.
+    /// Two anchors tie for the first ground truth at an IoU of 1/3. Both become foreground, and the
+    /// anchor with a better ground truth keeps that match.
     #[test]
     fn tied_best_anchors_are_all_restored() {
         let anchors = [[0.0, 0.0, 10.0, 10.0], [10.0, 0.0, 20.0, 10.0]];
@@ -109,7 +109,8 @@ mod tests {
         assert_eq!(labels(&op(), &anchors, &gts, 1), (vec![1, 1], vec![1, 0]));
         let strict = MatchAnchors { low_quality: false, ..op() };
         assert_eq!(labels(&strict, &anchors, &gts, 1), (vec![-1, -1], vec![0, 0]));
-        // A best of 0.2 counts; if nothing overlaps all anchors tie at 0, as in torchvision.
+        // A best IoU of 0.2 is sufficient; if no anchor overlaps, all anchors tie at 0, as in
+        // torchvision.
         assert_eq!(labels(&op(), &ANCHORS, &[[0.0, 0.0, 50.0, 2.0]], 1).0, [0, 0, 0, 1, 0]);
         assert_eq!(labels(&op(), &ANCHORS, &[[60.0, 60.0, 70.0, 70.0]], 1).0, [1; 5]);
     }

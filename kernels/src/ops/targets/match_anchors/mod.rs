@@ -1,14 +1,14 @@
 //! Labels of the anchors for the RPN losses, and the ground truth of each foreground anchor.
 //!
 //! Matches torchvision's `Matcher` (`assign_targets_to_anchors`): foreground at an IoU of `fg_iou`
-//! or more, background below `bg_iou`; with `low_quality` every anchor that ties the best IoU of
-//! some ground truth is foreground too, with its own best ground truth. As in torchvision, a ground
-//! truth that no anchor overlaps ties all anchors at IoU 0. With `straddle_filter`
-//! (maskrcnn-benchmark) anchors that cross the image's border are ignored, but take part in the
-//! matching.
+//! or more, background below `bg_iou`; with `low_quality`, every anchor whose IoU equals the best
+//! IoU of some ground truth is also foreground, and is matched to its own best ground truth. As in
+//! torchvision, if no anchor overlaps a ground truth, all anchors tie for it at IoU 0. With
+//! `straddle_filter` (maskrcnn-benchmark) anchors that cross the image's border are labelled as
+//! ignored, but take part in the matching.
 //!
-//! Edges: images past `num_images` are all -1; without ground truth all is background. Cost: two
-//! passes of A_total x G overlaps, tile by tile; the matrix is never stored. Compute-bound.
+//! Edge cases: images past `num_images` are all -1; without ground truth all is background. Cost:
+//! two passes over A_total x G IoUs, tile by tile; the IoU matrix is never stored. Compute-bound.
 //! Deterministic: only maxima are combined across tiles.
 
 mod cases;
@@ -32,9 +32,9 @@ op! {
         pub fg_iou: f32,
         /// IoU below which an anchor is background.
         pub bg_iou: f32,
-        /// Every ground truth keeps its best anchors.
+        /// The best anchors of every ground truth are foreground at any IoU.
         pub low_quality: bool,
-        /// Boxes are inclusive.
+        /// Box corners are inclusive: width = x2 - x1 + 1.
         pub plus_one: bool,
         /// Ignore anchors that cross the border of the (unpadded) image.
         pub straddle_filter: bool,
@@ -44,17 +44,18 @@ op! {
         anchors: f32 "[A_total, 4]",
         /// Ground truth.
         gt_boxes: f32 "[N, G, 4]",
-        /// Ground truths of each image.
+        /// Number of ground truths of each image.
         gt_counts: i32 "[N]",
         /// Height and width of the network's input without padding.
         network_sizes: i32 "[N, 2]",
-        /// Images in use.
+        /// Number of images in use.
         num_images: i32 "[1]",
     }
     out {
         /// 1 foreground, 0 background, -1 ignored.
         labels: Index "[N, A_total]",
-        /// Ground truth of an anchor that has one, even if the filter ignores it; else 0.
+        /// Ground truth of a foreground anchor, even if `straddle_filter` then ignores the anchor;
+        /// else 0.
         matched_idx: Index "[N, A_total]",
     }
 }
@@ -64,7 +65,7 @@ const ANCHORS_A_BLOCK: usize = 256 * 4;
 
 impl Kernel for MatchAnchors {
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        // 14 operations per overlap, 2 comparisons, twice.
+        // Two passes, each with 14 operations and 2 comparisons per IoU.
         let pairs = outputs[0].len() * MatchAnchorsInputs::of(inputs).gt_boxes.dim(1);
         Cost::streaming(inputs, outputs, 32 * pairs as u64)
     }
@@ -137,15 +138,15 @@ impl Kernel for MatchAnchors {
     }
 }
 
-/// The best IoU of each ground truth.
+/// Bytes of the best IoU of each ground truth.
 fn workspace_bytes(images: usize, gts: usize) -> usize {
     4 * images * gts
 }
 
-/// Anchors of a tile: their columns, one row of overlaps and the results fit in L1 and L2.
+/// Anchors per tile: their coordinates, one row of IoUs and the results fit in L1 and L2.
 const TILE: usize = 2048;
 
-/// The inputs of the matching of one image.
+/// The inputs for matching one image.
 struct Image<'a> {
     anchors: &'a [Box4],
     gts: &'a [Box4],
@@ -171,8 +172,8 @@ fn find_best(
         .collect()
 }
 
-/// Second pass: labels. Overlaps are recomputed only if a tile contains the best anchor of a ground
-/// truth.
+/// Second pass: labels. The IoUs with a ground truth are recomputed only in tiles that contain its
+/// best anchor.
 fn label(
     op: &MatchAnchors,
     image: &Image<'_>,
@@ -208,8 +209,8 @@ fn label(
     });
 }
 
-/// Assigns its own best ground truth to every anchor of the tile that ties a ground truth's best
-/// IoU.
+/// Matches every anchor of the tile whose IoU equals the best IoU of some ground truth to the
+/// anchor's own best ground truth.
 fn restore(
     op: &MatchAnchors,
     gts: &[Box4],

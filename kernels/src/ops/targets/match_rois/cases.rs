@@ -1,11 +1,11 @@
-//! Cases of `match_rois` for the table of ops.
+//! Test and benchmark cases of `match_rois`.
 
 use super::MatchRois;
 use crate::case::boxes::boxes;
 use crate::case::{OpCase, constant, integers};
 
-/// No RoI, no ground truth, one, primes, more ground truths than a block of 256 stages, and the
-/// RoIs of a training step; only some in use, some without extent.
+/// No RoI, no ground truth, one of each, prime sizes, more ground truths than a block loads at a
+/// time (256), and the RoIs of a training step; some RoIs are unused, some have zero area.
 pub fn cases() -> Vec<OpCase> {
     [(0, 2, 3), (5, 2, 0), (1, 1, 1), (101, 5, 7), (300, 3, 257), (6144, 12, 100)]
         .iter()
@@ -35,9 +35,8 @@ mod tests {
     use crate::case::hand::{run, tensor};
     use crate::case::index;
 
-    /// At the threshold, below it, without extent, in an image without ground truth, without an
-    /// image, past the count.
-    /// the count.
+    /// RoIs at the IoU threshold, below it, with zero area, in an image without ground truth,
+    /// without an image, and past the count.
     #[test]
     fn match_rois_matches_hand_computed_values() {
         let of = |shape: &[usize], rows: &[[f32; 4]]| tensor(shape, rows.concat());

@@ -1,11 +1,12 @@
-//! Labels of the RoIs of a later cascade stage: matched with the ground truth again, at the stage's
-//! IoU, without sampling.
+//! Labels of the RoIs of a later cascade stage: the RoIs are matched with the ground truth again,
+//! at the stage's IoU threshold and without sampling.
 //!
-//! Matches detectron2's `CascadeROIHeads._match_and_label_boxes`: class of the best ground truth
-//! from `fg_iou`, else background. RoIs without extent, which it drops, are ignored.
+//! Matches detectron2's `CascadeROIHeads._match_and_label_boxes`: the class of the best ground
+//! truth if their IoU is at least `fg_iou`, else background. Zero-area RoIs are ignored here;
+//! detectron2 removes them.
 //!
-//! Edges: rows at or past the count or without an image are ignored; without ground truth all is
-//! background.
+//! Edge cases: rows at or past the count or without an image are ignored; without ground truth all
+//! is background.
 
 mod cases;
 
@@ -24,7 +25,7 @@ op! {
     pub struct MatchRois = "match_rois" {
         /// Minimum IoU of a foreground RoI.
         pub fg_iou: f32,
-        /// Boxes are inclusive.
+        /// Box corners are inclusive: width = x2 - x1 + 1.
         pub plus_one: bool,
     }
     in MatchRoisInputs {
@@ -32,19 +33,19 @@ op! {
         rois: f32 "[M, 4]",
         /// Image of the row.
         image_idx: i32 "[M]",
-        /// Rows in use.
+        /// Number of rows in use.
         count: i32 "[1]",
         /// Ground truth.
         gt_boxes: f32 "[N, G, 4]",
-        /// Its classes, 1 to K.
+        /// Classes of the ground truths, 1 to K.
         gt_classes: i32 "[N, G]",
-        /// Ground truths of each image.
+        /// Number of ground truths of each image.
         gt_counts: i32 "[N]",
     }
     out {
         /// Class, 0 background, -1 ignored.
         labels: Index "[M]",
-        /// Ground truth of a foreground, else 0.
+        /// Ground truth of a foreground RoI, else 0.
         matched: Index "[M]",
     }
 }

@@ -1,11 +1,11 @@
-//! Cases of `roi_candidates` for the table of ops.
+//! Test and benchmark cases of `roi_candidates`.
 
 use super::RoiCandidates;
 use crate::case::boxes::boxes;
 use crate::case::{OpCase, constant, integers};
 
-/// No image, proposal or ground truth, one, primes, around a block of 256 rows, more ground truths,
-/// and a training step.
+/// No image, proposal or ground truth, one of each, prime sizes, around a block of 256 rows, more
+/// ground truths than that, and a training step.
 pub fn cases() -> Vec<OpCase> {
     let shapes = [
         (0, 3, 3),

@@ -1,9 +1,10 @@
 //! Training candidates of the RoI heads: labelled proposals and ground truth.
 //!
 //! Matches torchvision's `add_gt_proposals` and `assign_targets_to_proposals` (no low-quality
-//! matches): class of the best ground truth from `fg_iou`, background below `bg_iou`.
+//! matches): the class of the best ground truth if their IoU is at least `fg_iou`, background if it
+//! is below `bg_iou`.
 //!
-//! Edges: images past `num_images` have no candidates; without ground truth all is background.
+//! Edge cases: images past `num_images` have no candidates; without ground truth all is background.
 
 mod cases;
 
@@ -18,41 +19,41 @@ use crate::{Cost, TensorDesc, op};
 pub use cases::cases;
 
 op! {
-    /// Concatenates proposals and ground truth, and matches them with the ground truth.
+    /// Concatenates proposals and ground truth, and matches the result with the ground truth.
     pub struct RoiCandidates = "roi_candidates" {
         /// Minimum IoU of a foreground candidate.
         pub fg_iou: f32,
         /// IoU below which a candidate is background.
         pub bg_iou: f32,
-        /// Boxes are inclusive.
+        /// Box corners are inclusive: width = x2 - x1 + 1.
         pub plus_one: bool,
     }
     in RoiCandidatesInputs {
-        /// Boxes of each image.
+        /// Proposed boxes.
         proposals: f32 "[N, P, 4]",
         /// Anchor of each proposal.
         proposal_anchor_idx: i32 "[N, P]",
-        /// Proposals of each image.
+        /// Number of proposals of each image.
         counts: i32 "[N]",
         /// Ground truth.
         gt_boxes: f32 "[N, G, 4]",
-        /// Its classes, 1 to K.
+        /// Classes of the ground truths, 1 to K.
         gt_classes: i32 "[N, G]",
-        /// Ground truths of each image.
+        /// Number of ground truths of each image.
         gt_counts: i32 "[N]",
-        /// Images in use.
+        /// Number of images in use.
         num_images: i32 "[1]",
     }
     out {
         /// Proposals, then ground truths, then zeros.
         candidates: Box "[N, P+G, 4]",
-        /// Class, 0 background, -1 between the thresholds or padding.
+        /// Class; 0: background; -1: IoU between the thresholds, or padding.
         labels: Index "[N, P+G]",
-        /// Ground truth of a foreground, else 0.
+        /// Ground truth of a foreground candidate, else 0.
         matched_idx: Index "[N, P+G]",
-        /// A proposal's anchor, -2-g for ground truth g, -1 padding.
+        /// Anchor of a proposal; -2-g for ground truth g; -1 in padding rows.
         keys: Index "[N, P+G]",
-        /// Candidates of each image.
+        /// Number of candidates of each image.
         candidate_counts: Index "[N]",
     }
 }

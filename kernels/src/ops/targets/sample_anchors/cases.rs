@@ -1,11 +1,11 @@
-//! Cases of `sample_anchors` for the table of ops.
+//! Test and benchmark cases of `sample_anchors`.
 
 use super::SampleAnchors;
 use crate::case::boxes::image_keys;
 use crate::case::{OpCase, integers};
 
-/// No image, no anchor, no sample, one, primes, more samples than anchors, the anchors of a block
-/// and its neighbours, and those of an 800x1344 image.
+/// No image, no anchor, no sample, one of each, prime sizes, more samples than anchors, anchor
+/// counts around a block, and the anchors of an 800x1344 image.
 pub fn cases() -> Vec<OpCase> {
     let shapes = [
         (0, 5, 4),
@@ -47,7 +47,7 @@ mod tests {
         SampleAnchors { batch, positive_fraction: 0.5, seed: 1 }
     }
 
-    /// The two positives and the two negatives with the smallest keys; all, if they fit.
+    /// The two positives and the two negatives with the smallest keys; all anchors, if they fit.
     #[test]
     fn sample_anchors_matches_hand_computed_values() {
         let inputs = [index(&[1, 6], [1, 1, 0, 0, 0, 1]), image_keys(1)];
@@ -87,8 +87,8 @@ mod tests {
         }
     }
 
-    /// Over 400 images each of 50 negatives is sampled 8 / 50 of the time: 64, with a standard
-    /// deviation of 7.3; five of them are 37.
+    /// Over 400 images each of 50 negatives is sampled with probability 8 / 50: 64 times on
+    /// average, with a standard deviation of 7.3; the tolerance is five standard deviations, 37.
     #[test]
     fn anchors_are_sampled_uniformly() {
         let inputs = [constant(&[400, 50], 0), image_keys(400)];

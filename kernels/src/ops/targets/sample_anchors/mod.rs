@@ -1,8 +1,8 @@
 //! Samples the anchors of each image for the RPN losses.
 //!
-//! Counts as in torchvision's `BalancedPositiveNegativeSampler`; the selection is a pure function
-//! of (seed, epoch, image, anchor) instead of a generator's state: the samples have the smallest
-//! (key, index).
+//! The counts match torchvision's `BalancedPositiveNegativeSampler`. The samples are the anchors
+//! with the smallest (key, index), where the random key is a pure function of (seed, epoch, image,
+//! anchor); there is no generator state.
 
 mod cases;
 
@@ -19,7 +19,7 @@ pub use cases::cases;
 
 op! {
     /// Samples up to `batch` anchors per image: min(#positives, int(batch * positive_fraction))
-    /// positives, and negatives up to `batch`, if there are enough.
+    /// positives, then negatives until there are `batch` samples or no more negatives.
     pub struct SampleAnchors = "sample_anchors" {
         /// Anchors per image.
         pub batch: usize,
@@ -37,14 +37,14 @@ op! {
     out {
         /// Positives ascending, then negatives ascending, then -1.
         idx: Index "[N, batch]",
-        /// Number of positives, and of all samples.
+        /// Number of sampled positives, and number of all samples.
         counts: Index "[N, 2]",
     }
 }
 
 impl Kernel for SampleAnchors {
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        // Ten rounds of two multiplications and four xors per key.
+        // A Philox key takes ten rounds of two multiplications and four xors.
         Cost::streaming(inputs, outputs, 60 * inputs[0].len() as u64)
     }
 
@@ -122,12 +122,12 @@ impl Kernel for SampleAnchors {
 
 /// Anchors per block.
 const CHUNK: usize = 256 * 16;
-/// Bytes of a key; each has histograms of positives and negatives.
+/// Digits (bytes) of a key; each digit has a histogram of positives and one of negatives.
 const DIGITS: usize = 4;
 /// Histogram bytes per image.
 const IMAGE_BYTES: usize = DIGITS * 2 * 256 * 4;
 
-/// Bytes of an image's selection states: two for each byte of the keys.
+/// Bytes of an image's selection states: two states per digit.
 const IMAGE_STATES: usize = DIGITS * 2 * 16;
 
 /// Blocks per image. At least one, even without anchors: it writes the counts.

@@ -1,11 +1,11 @@
-//! Cases of `sample_rois` for the table of ops.
+//! Test and benchmark cases of `sample_rois`.
 
 use super::SampleRois;
 use crate::case::boxes::{boxes, image_keys};
 use crate::case::{OpCase, integers};
 
-/// No image, candidate or sample, one, primes, a block and its neighbours, a training step, and so
-/// few distinct keys that candidates tie.
+/// No image, candidate or sample, one of each, prime sizes, sizes around a block, a training step,
+/// and so few distinct keys that candidates tie.
 pub fn cases() -> Vec<OpCase> {
     let shapes = [
         (0, 5, 4, 100_000),
@@ -63,7 +63,8 @@ mod tests {
         let op = SampleRois { batch: 4, positive_fraction: 0.5, seed: 0 };
         let outputs = run(&op, &inputs);
         let ints = |i: usize| outputs[i].as_i32();
-        // Image 0: positives 5 and 4 of {1, 4, 5}, negatives 0 and 3; image 1: 1 and 0, no others.
+        // Image 0: positives 5 and 4 of {1, 4, 5}, negatives 0 and 3; image 1: positive 1 and
+        // negative 0.
         assert_eq!(ints(1), [0, 0, 0, 0, 1, 1, -1, -1]);
         assert_eq!(ints(2), [0, 0, 3, 5, 0, 2, -1, -1]);
         assert_eq!(ints(3), [0, 0, 2, 3, 0, 4, -1, -1]);
@@ -79,7 +80,7 @@ mod tests {
         assert_eq!(as_boxes(outputs[0].as_f32())[6], [0.0; 4]);
     }
 
-    /// Candidates in another order, with their keys: the same set of RoIs.
+    /// Candidates in a different order, each with its key, give the same set of RoIs.
     #[test]
     fn roi_sample_depends_on_keys_not_positions() {
         let (c, n) = (61, 1);

@@ -1,10 +1,10 @@
-//! Samples the RoIs for training the heads, all images in one list, and a second list of the
-//! positives for the mask head.
+//! Samples the RoIs for training the heads: a list of the RoIs of all images, and a second list of
+//! only the positives, for the mask head.
 //!
-//! Counts and order as in torchvision's sampler: images in order, candidates ascending within an
-//! image, positives and negatives mixed. The samples have the smallest (key, index); the Philox
-//! index is the candidate's own key (its anchor or ground truth), so the selection does not depend
-//! on a proposal's position.
+//! Counts and order match torchvision's sampler: images in order, candidates ascending within an
+//! image, positives and negatives mixed. The samples are the candidates with the smallest (random
+//! key, index). The random key depends on the candidate's entry in `keys` (its anchor or ground
+//! truth), so the selection does not depend on the position of a proposal.
 
 mod cases;
 
@@ -37,9 +37,9 @@ op! {
         labels: i32 "[N, C]",
         /// Ground truth of each candidate.
         matched_idx: i32 "[N, C]",
-        /// A candidate's own key: its anchor or ground truth.
+        /// Identity of each candidate: its anchor or ground truth.
         keys: i32 "[N, C]",
-        /// Candidates of each image.
+        /// Number of candidates of each image.
         counts: i32 "[N]",
         /// Random number keys of the image.
         image_keys: i32 "[N, 4]",
@@ -49,11 +49,11 @@ op! {
         rois: Box "[N*R, 4]",
         /// Image of the RoI, or -1.
         image_idx: Index "[N*R]",
-        /// Its class, or -1.
+        /// Class of the RoI, or -1.
         roi_labels: Index "[N*R]",
-        /// Its ground truth, or -1.
+        /// Ground truth of the RoI, or -1.
         matched: Index "[N*R]",
-        /// RoIs in use.
+        /// Number of RoIs in use.
         num_rois: Index "[1]",
         /// Boxes of the positives.
         mask_rois: Box "[N*Rp, 4]",
@@ -63,12 +63,12 @@ op! {
         mask_labels: Index "[N*Rp]",
         /// Ground truth.
         mask_matched: Index "[N*Rp]",
-        /// Positives in use.
+        /// Number of positives in use.
         num_mask_rois: Index "[1]",
     }
 }
 
-/// Threads per block that samples an image's candidates.
+/// Threads of a block, which samples the candidates of one image.
 const DRAW_THREADS: u32 = 1024;
 
 impl Kernel for SampleRois {
@@ -170,7 +170,7 @@ struct Row {
     matched: i32,
 }
 
-/// Writes the rows and their number, and pads.
+/// Writes the rows and their number, and fills unused rows.
 fn write<'a>(rows: impl Iterator<Item = &'a Row>, outputs: &mut [TensorMut<'_>]) {
     let [rois, image_idx, labels, matched, count] = exactly(outputs);
     let rois = as_boxes_mut(rois.f32());

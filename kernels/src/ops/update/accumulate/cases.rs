@@ -1,12 +1,12 @@
-//! Cases of `accumulate` and `add_accumulated` for the table of ops.
+//! Test and benchmark cases of `accumulate` and `add_accumulated`.
 
 use super::{Accumulate, AddAccumulated};
 use crate::Role;
 use crate::case::{OpCase, constant, normal};
 use crate::cpu::HostTensor;
 
-/// Sizes 0, 1, primes, a block and its neighbours, with and without earlier micro-steps; more
-/// parameters than a launch takes.
+/// Sizes 0, 1, prime numbers and around a block, with and without earlier micro-steps; more
+/// parameters than a launch supports.
 pub fn cases() -> Vec<OpCase> {
     let sizes: Vec<usize> = vec![0, 1, 7, 385, 4095, 4096, 4097, 9001];
     let many: Vec<usize> = sizes.iter().cycle().take(131).copied().collect();
@@ -25,7 +25,7 @@ fn count(held: i32) -> HostTensor {
     constant(&[1], held)
 }
 
-/// Empty sums are NaN: they must not be read.
+/// Without earlier micro-steps the sums are NaN, since the op must not read them.
 fn sums(sizes: &[usize], held: i32) -> Vec<HostTensor> {
     let mut sums = tensors(Role::Master, sizes, 500);
     if held == 0 {

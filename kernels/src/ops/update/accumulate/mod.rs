@@ -5,7 +5,7 @@
 //! then `held [1]` i32, the number of micro-steps in the sums. No outputs. If `held` is 0 the sums
 //! are overwritten with the gradients; else the gradients are added. `held` is incremented.
 //!
-//! [`AddAccumulated`] belongs to the last micro-step. Tensors: `grad_i`, then `sum_i` (in); state,
+//! [`AddAccumulated`] runs in the last micro-step. Tensors: `grad_i`, then `sum_i` (in); state,
 //! updated: `held` -> `total_i` (Role::WeightGradient, overwritten): the gradient, plus the sum if
 //! `held` is not 0. `held` becomes 0.
 //!
@@ -38,7 +38,7 @@ fn check_gradients(op: &'static str, grads: &[TensorDesc]) -> Result<(), OpError
         check::dtype(op, "grad_i", grad, DType::F32)?;
         let wide = !grad.role.follows_precision();
         let got = format!("{:?}", grad.role);
-        check::parameter(op, "role of grad_i", wide, "one of f32 on CUDA too", got)?;
+        check::parameter(op, "role of grad_i", wide, "one that is f32 on CUDA", got)?;
     }
     Ok(())
 }
@@ -132,7 +132,7 @@ impl Op for AddAccumulated {
     }
 }
 
-/// Parameters per launch: their struct must stay under 4 KiB.
+/// Maximum parameters per launch: their argument struct must stay under 4 KiB.
 const CAPACITY: usize = 64;
 
 /// Elements per block.
@@ -141,7 +141,7 @@ const BLOCK_ELEMENTS: usize = 4096;
 /// A gradient, the sum so far, and the output for their sum.
 type Triple<'a> = (Buffer<'a>, Buffer<'a>, Buffer<'a>);
 
-/// The additions, which read `held`, then the kernel that changes it.
+/// Launches the additions, which read `held`, then the kernel that updates `held`.
 fn with_count(
     held: Buffer<'_>,
     triples: &[Triple<'_>],

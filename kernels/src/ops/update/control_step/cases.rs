@@ -1,4 +1,4 @@
-//! Cases of `control_step` for the table of ops.
+//! Test and benchmark cases of `control_step`.
 
 use super::{ControlStep, LrSchedule};
 use crate::Role;
@@ -168,7 +168,8 @@ mod tests {
         (int(0), state[1].as_f32()[0], int(2), int(3))
     }
 
-    /// Overflow halves and skips, two clean steps double, and a skipped step keeps its rate.
+    /// An overflow halves the loss scale and skips the step, two clean steps double the scale, and
+    /// the learning rate does not advance at a skipped step.
     #[test]
     fn loss_scale_grows_and_backs_off() {
         let (op, mut state) = (op(0.0, true), state(8.0));
@@ -205,7 +206,8 @@ mod tests {
         assert_eq!(read(&state), (5, 1.0, 5, 1));
     }
 
-    /// An unscaled norm of 4 with a limit of 2 halves; one of 1 is unchanged.
+    /// With a limit of 2, an unscaled norm of 4 halves the gradients, and a norm of 1 leaves them
+    /// unchanged.
     #[test]
     fn gradient_clipping_matches_hand_computed_values() {
         let (op, mut state) = (op(2.0, false), state(4.0));
@@ -213,8 +215,8 @@ mod tests {
         assert_eq!(step(&op, 4.0, 1, &mut state).grad_factor, 0.25);
     }
 
-    /// The full rates 1 and 3 both begin lower by half of 1, and decay reduces the subtracted
-    /// amount too.
+    /// The full rates 1 and 3 both start lower by 0.5, and decay also reduces the subtracted
+    /// amount.
     #[test]
     fn shared_warmup_subtracts_equally_from_every_rate() {
         let mut op = op(0.0, true);

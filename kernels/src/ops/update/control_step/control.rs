@@ -4,20 +4,21 @@ use bytemuck::{Pod, Zeroable};
 
 use crate::{Role, TensorDesc};
 
-/// The decision of one step. In memory it is a tensor of five f32, `Control` of
-/// `kernels/src/cuda/control.cuh` on CUDA.
+/// The decisions of one step. In memory this is a tensor of five f32, which CUDA reads as `Control`
+/// of `kernels/src/cuda/control.cuh`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Pod, Zeroable)]
 pub struct Control {
     /// Learning rate of this step.
     pub lr: f32,
-    /// Scale of gradients: the clip coefficient over the loss scale and the number of micro-steps.
+    /// Scale of gradients: clip coefficient / (loss scale * number of micro-steps).
     pub grad_factor: f32,
     /// 1 to apply the update, 0 to skip it.
     pub applied: f32,
     /// Loss scale that the gradients were computed with.
     pub loss_scale: f32,
-    /// Amount subtracted by a shared warm-up from every parameter's rate, `lr` included; else 0.
+    /// Amount that a shared warm-up subtracts from every parameter's rate (`lr` is already reduced
+    /// by it); else 0.
     pub warmup_cut: f32,
 }
 
@@ -33,7 +34,7 @@ impl Control {
     /// Reads the elements of the tensor. Panics if there are not [`Self::LEN`] of them.
     pub fn read(values: &[f32]) -> Self {
         let [control] = bytemuck::cast_slice(values) else {
-            panic!("control_step: {} values, and {} are a control", values.len(), Self::LEN)
+            panic!("control_step: got {} values, but a control has {}", values.len(), Self::LEN)
         };
         *control
     }

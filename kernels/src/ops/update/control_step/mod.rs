@@ -8,16 +8,16 @@
 //!
 //! * Gradients that are not all finite are never applied: `applied` is 0, `skipped` is incremented,
 //!   `growth` restarts, and with `dynamic` the scale halves, not below 1.
-//! * `step` counts only applied steps, so a skipped step keeps its learning rate for the next one;
-//!   with `count_skipped` it counts both.
+//! * `step` counts only applied steps, so the step after a skipped step has the same learning rate;
+//!   with `count_skipped` it also counts skipped steps.
 //! * The schedule is `first_step` ahead of `step`.
 //! * A shared warm-up lowers every parameter's rate by the same amount, regardless of its full rate
-//!   ([`Control::rate`]); else by the same factor.
+//!   ([`Control::rate`]); a warm-up that is not shared lowers all rates by the same factor.
 //! * With `dynamic`, the scale doubles after `growth_interval` clean steps in a row (0: never), as
 //!   long as it stays finite.
-//! * Learning rates are computed in f64; a schedule has at most [`MAX_MILESTONES`].
-//! * `clip_norm` above 0 clips as `torch.nn.utils.clip_grad_norm_`: times
-//!   `min(1, clip_norm / (norm + 1e-6))` of the unscaled norm.
+//! * Learning rates are computed in f64; a schedule has at most [`MAX_MILESTONES`] milestones.
+//! * `clip_norm` above 0 clips as `torch.nn.utils.clip_grad_norm_`: gradients are multiplied by
+//!   `min(1, clip_norm / (norm + 1e-6))`, where `norm` is unscaled.
 
 mod cases;
 mod control;
@@ -32,7 +32,7 @@ pub use cases::cases;
 pub use control::Control;
 pub use schedule::LrSchedule;
 
-/// Decides the learning rate, the scale of the gradients and whether to apply them.
+/// Decides the learning rate, the scale of the gradients, and whether the update is applied.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ControlStep {
     /// Learning rate of each step.
@@ -49,7 +49,7 @@ pub struct ControlStep {
     pub first_step: u64,
     /// The schedule also advances at skipped steps.
     pub count_skipped: bool,
-    /// Number of accumulated micro-steps: the update takes their mean.
+    /// Number of accumulated micro-steps; the update applies the mean of their gradients.
     pub micro_steps: u32,
 }
 
@@ -145,7 +145,8 @@ impl Op for ControlStep {
 }
 
 impl ControlStep {
-    /// The decisions for a step whose gradients have this norm, still times the loss scale.
+    /// The decisions for a step whose gradients have the norm `scaled_norm`, which is still
+    /// multiplied by the loss scale.
     fn decide(&self, step: i32, scaled_norm: f32, finite: bool, loss_scale: f32) -> Control {
         let divisor = loss_scale * self.micro_steps as f32;
         let step = self.first_step + u64::try_from(step).unwrap_or(0);
@@ -159,7 +160,7 @@ impl ControlStep {
         }
     }
 
-    /// The clip coefficient for gradients that were divided by `divisor`.
+    /// The clip coefficient for gradients with the norm `scaled_norm / divisor`.
     fn clip_factor(&self, scaled_norm: f32, divisor: f32) -> f32 {
         if self.clip_norm == 0.0 {
             return 1.0;
@@ -175,7 +176,7 @@ fn last(norms: Buffer<'_>) -> Arg {
     Arg::Buffer(Touch { ptr, bytes, access: Access::Read })
 }
 
-/// The kernel's schedule struct.
+/// The kernel argument for the schedule.
 fn schedule(schedule: &LrSchedule) -> Arg {
     let mut first_steps = [0u64; MAX_MILESTONES];
     let (doubles, steps, count) = match schedule {

@@ -1,12 +1,12 @@
 //! Learning-rate schedules: warm-up, then steps or a cosine.
 
-/// Learning rate as a function of the number of steps applied before.
+/// Learning rate as a function of the number of earlier steps.
 ///
-/// Both warm up linearly over `warmup_steps`: `base * (f + (1 - f) * step / warmup_steps)` with
-/// `f = warmup_factor`.
+/// Both schedules warm up linearly over `warmup_steps`: `base * (f + (1 - f) * step /
+/// warmup_steps)` with `f = warmup_factor`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LrSchedule {
-    /// `base` times `gamma` for each milestone reached, combined with the warm-up.
+    /// `base`, multiplied by `gamma` at each milestone and by the warm-up fraction.
     Multistep {
         /// Learning rate after the warm-up.
         base: f64,
@@ -14,13 +14,13 @@ pub enum LrSchedule {
         warmup_steps: u64,
         /// Start of the warm-up, as a fraction of `base`.
         warmup_factor: f64,
-        /// First steps with a lower rate.
+        /// Steps at which the rate is multiplied by `gamma`.
         milestones: Vec<u64>,
-        /// Multiplies the rate at each milestone.
+        /// Factor of the rate at each milestone.
         gamma: f64,
     },
     /// After the warm-up, half a cosine from `base` at `warmup_steps` to `min` at `total_steps`,
-    /// and `min` from there on.
+    /// and `min` after that.
     Cosine {
         /// Learning rate after the warm-up.
         base: f64,
@@ -49,7 +49,7 @@ impl LrSchedule {
         match self {
             Self::Multistep { milestones, gamma, .. } => {
                 let reached = milestones.iter().filter(|&&m| m <= step).count();
-                // Not powi, whose multiplication order is unspecified: this matches the CUDA
+                // The multiplication order of powi is unspecified; this order matches the CUDA
                 // kernel.
                 (0..reached).fold(1.0, |decay, _| decay * gamma)
             }

@@ -1,12 +1,12 @@
-//! Cases of `grad_norms` for the table of ops.
+//! Test and benchmark cases of `grad_norms`.
 
 use super::GradNorms;
 use crate::Role;
 use crate::case::{OpCase, normal};
 
-/// Sizes 0, 1, primes, a block and its neighbours, a chunk and its neighbours, more blocks than a
-/// warp adds in four iterations, weights of a res4 block, more tensors than a CUDA launch takes,
-/// and non-finite values or almost.
+/// Sizes 0, 1, prime numbers, around a block and around a chunk, more blocks than a warp adds in
+/// four iterations, weights of a res4 block, more tensors than a CUDA launch supports, and values
+/// that are infinite or the largest finite f32.
 pub fn cases() -> Vec<OpCase> {
     let lists: [&[&[usize]]; 5] = [
         &[&[0]],

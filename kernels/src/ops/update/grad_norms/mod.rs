@@ -2,9 +2,9 @@
 //!
 //! Tensors: `grad_i` (f32, any shape, n >= 1 of them, in) -> `norms [n+1]` (Role::Scalar,
 //! overwritten: the L2 norm of each, then of all), `finite [1]` i32 (1 if no element is infinite or
-//! NaN, else 0). Norms are of the values as given, so still times the loss scale. Numerics: squares
-//! summed in f64 in chunks of a fixed size, in order; a norm beyond f32 becomes `f32::MAX`, and a
-//! norm with non-finite elements is non-finite or NaN like the sum. Memory-bound.
+//! NaN, else 0). Norms are of the gradients as given, which are still multiplied by the loss scale.
+//! Numerics: squares summed in f64 in chunks of a fixed size, in order; a norm beyond f32 becomes
+//! `f32::MAX`, and the norm of non-finite elements is infinite or NaN, like the sum. Memory-bound.
 
 mod cases;
 
@@ -18,7 +18,7 @@ use crate::{Cost, DType, Op, OpError, Role, TensorDesc, check};
 
 pub use cases::cases;
 
-/// L2 norms of gradients and their finite check.
+/// Computes the L2 norms of gradients, and checks that all elements are finite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GradNorms {}
 
@@ -94,7 +94,7 @@ impl Op for GradNorms {
     }
 }
 
-/// Tensors per launch: their struct must stay under 4 KiB.
+/// Maximum tensors per launch: their argument struct must stay under 4 KiB.
 const CAPACITY: usize = 128;
 
 /// Elements per block.
@@ -103,7 +103,7 @@ const BLOCK_ELEMENTS: usize = 8192;
 /// Threads of the block that computes norms from the sums.
 const ROOT_THREADS: u32 = 1024;
 
-/// Blocks of a tensor; at least one, even without elements, so that its sum is written.
+/// Blocks of a tensor; at least one, even without elements, so that the tensor's sum is written.
 fn blocks(grad: &TensorDesc) -> usize {
     grad.len().div_ceil(BLOCK_ELEMENTS).max(1)
 }
@@ -132,7 +132,7 @@ impl Scratch {
     }
 }
 
-/// The struct of a launch, and its number of blocks.
+/// The argument struct of a launch, and the launch's number of blocks.
 fn gradients(grads: &[Buffer<'_>], first_tensor: usize, blocks_before: usize) -> (Arg, usize) {
     for grad in grads {
         assert_eq!(grad.dtype(), DType::F32, "{:?}", grad.desc);
@@ -147,7 +147,8 @@ fn gradients(grads: &[Buffer<'_>], first_tensor: usize, blocks_before: usize) ->
     (structure.arg(), total)
 }
 
-/// Elements per sum. Fixed, so that the order of a sum never depends on the threads.
+/// Elements per sum. It is fixed, so that the order of a sum never depends on the number of
+/// threads.
 const CHUNK: usize = 1 << 14;
 
 /// Chunks that a task sums in an interleaved loop: a single sum would wait for each addition.
@@ -204,7 +205,7 @@ wide! {
 }
 
 wide! {
-    /// Adds the squares of every eighth value to a lane.
+    /// Adds the square of value `i` to lane `i % LANES`.
     fn add_squares(lanes: &mut [f64; LANES], values: &[f32]) {
         let mut sums = *lanes;
         let (blocks, rest) = values.as_chunks::<LANES>();

@@ -6,9 +6,9 @@ use crate::ops::rules::power;
 /// Cost per element.
 pub(super) const COST: Cost = Cost { flops: 3, bytes: 12 };
 
-/// An exponential moving average: `e += (1 - d) * (p - e)` after update `t`, starting at 1, with `d
-/// = decay * (1 - exp(-t / warmup))`, as ultralytics' `ModelEMA`. Without warm-up `d = decay`, as
-/// torch's `get_ema_multi_avg_fn`.
+/// An exponential moving average: `e += (1 - d) * (p - e)` after update `t`, the first being 1,
+/// with `d = decay * (1 - exp(-t / warmup))`, as in ultralytics' `ModelEMA`. Without warm-up `d =
+/// decay`, as in torch's `get_ema_multi_avg_fn`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Average {
     /// Fraction of the average kept by an update, after the warm-up.
@@ -18,8 +18,8 @@ pub struct Average {
 }
 
 impl Average {
-    /// `exp(-1 / warmup)`, whose powers give the warm-up of later updates: both devices multiply,
-    /// so they need not agree on `exp`.
+    /// `exp(-1 / warmup)`. CPU and GPU compute `exp(-t / warmup)` as a power of this value, so the
+    /// `exp` functions of both need not agree.
     pub(super) fn root(&self) -> f64 {
         (-1.0 / self.warmup).exp()
     }

@@ -1,4 +1,4 @@
-//! Cases of `parameter_update` for the table of ops.
+//! Test and benchmark cases of `parameter_update`.
 
 use std::sync::Arc;
 
@@ -30,8 +30,8 @@ struct Ask {
     steps: i32,
 }
 
-/// All rules and forms, first and later updates; sizes 0, 1, primes, a block and its neighbours in
-/// each kind of parameter; a skipped step; more parameters than a launch takes; a bottleneck of
+/// All rules and forms, first and later updates; sizes 0, 1, prime numbers and around a block for
+/// each kind of parameter; a skipped step; more parameters than a launch supports; a bottleneck of
 /// res4.
 pub fn cases() -> Vec<OpCase> {
     let sizes: [&[usize]; 8] = [&[0], &[1], &[5, 7, 11], &[13], &[4095], &[4096], &[4097], &[9001]];
@@ -39,7 +39,7 @@ pub fn cases() -> Vec<OpCase> {
     let kinds: Vec<Parameter> = KINDS.into_iter().flat_map(each).collect();
     let few: Vec<Parameter> = kinds.iter().copied().step_by(5).collect();
     let many: Vec<Parameter> = kinds.iter().cycle().take(131).copied().collect();
-    // On a device an average is of f32 values: of a master, or of a weight that is not half.
+    // On a device only f32 values can be averaged: a master, or a weight that is not fp16.
     let is_wide = |kind: &Parameter| kind.1 == Role::Master || kind.2;
     let wide: Vec<Parameter> = kinds.iter().copied().filter(is_wide).collect();
     let many_wide: Vec<Parameter> = wide.iter().cycle().take(131).copied().collect();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     /// The update starts from the master, regardless of the weight's old value, and the weight
-    /// becomes its copy.
+    /// becomes a copy of the master.
     #[test]
     fn fp16_weight_copies_master_weight() {
         let mut op = sgd(false, &[(0.0, 1.0), (0.5, 0.25)]);
@@ -242,7 +242,7 @@ mod tests {
         let values: Vec<f32> = state.iter().map(|t| t.as_f32()[0]).collect();
         assert_eq!(values, [-1.0, 2.0, 2.0, 8.0, 2.0]);
         state[4].desc.role = Role::Weight;
-        assert!(run_updating(&op, &inputs, &mut state).is_err(), "a master in fp16 is none");
+        assert!(run_updating(&op, &inputs, &mut state).is_err(), "an fp16 master is accepted");
         assert!(run_updating(&op, &inputs, &mut state[..4]).is_err(), "the master is missing");
     }
 
@@ -294,7 +294,8 @@ mod tests {
         near(state[1].as_f32(), [0.5 + 0.5 * 7.5, 0.5 * 10.0]);
     }
 
-    /// Non-finite gradients affect nothing when the step is skipped; they appear in the statistics.
+    /// Non-finite gradients do not change the state when the step is skipped, but appear in the
+    /// statistics.
     #[test]
     fn skipped_step_changes_nothing() {
         let mut state = [f32s(&[4.0, -0.0]), f32s(&[1.0, -0.0])];

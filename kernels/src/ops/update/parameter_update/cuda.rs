@@ -1,9 +1,11 @@
-//! CUDA launches of `parameter_update`: for up to 64 parameters the norms of weights and the
-//! factors, if the rule has any, then the update, then statistics; last the averages, if enabled.
+//! CUDA launches of `parameter_update`. For each chunk of up to 64 parameters: the norms of weights
+//! and the factors, if the rule has any, then the update, then statistics. Last, the averages of
+//! all chunks, if enabled.
 //!
-//! All kernels take one struct of parameters as an argument: it is under 4 KiB, and the driver
-//! copies it into a captured graph. A table in device memory would have to be uploaded where a plan
-//! places its tensors, and its pointers would not be part of a launch's declared accesses.
+//! All kernels take one struct of parameters as an argument: the struct is under 4 KiB, and the
+//! driver copies it into a captured graph. A table in device memory would have to be uploaded after
+//! a plan has placed the tensors, and the pointers in the table would not be part of a launch's
+//! declared accesses.
 
 use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg, Touch};
 
@@ -11,20 +13,20 @@ use super::{Average, Group, ParameterUpdate, STATS};
 use crate::many_tensors::{column, first_blocks};
 use crate::{DType, TensorDesc};
 
-/// Parameters per launch: their struct must stay under 4 KiB.
+/// Maximum parameters per launch: their argument struct must stay under 4 KiB.
 const CAPACITY: usize = 64;
 
 /// Elements per block.
 const BLOCK_ELEMENTS: usize = 4096;
 
-/// Parameter flags: its weight is half, else float; its rate depends on the norms.
+/// Flags of a parameter: the weight is fp16 (else f32); the learning rate depends on norms.
 const IS_HALF: i32 = 1;
 const ADAPTS: i32 = 2;
 
 /// Sums per block for statistics.
 const SUMS: usize = 3;
 
-/// Threads of a block that computes statistics or factors from sums, a warp per parameter.
+/// Threads of a block that computes statistics or factors from sums, with one warp per parameter.
 const ROOT_THREADS: u32 = 1024;
 
 /// Factors per parameter.
@@ -33,9 +35,9 @@ const FACTORS: usize = 5;
 /// Bytes of the factors per launch.
 const FACTOR_BYTES: usize = CAPACITY * FACTORS * size_of::<f32>();
 
-/// Bytes of scratch memory: the partial sums for the statistics and for the weight norms, at the
-/// same offset as they are never needed at the same time; then the factors. Consecutive launches
-/// share all of it.
+/// Bytes of scratch memory. The partial sums for the statistics and for the weight norms have the
+/// same offset, as they are never needed at the same time; the factors follow. All chunks use the
+/// same scratch memory.
 pub(super) fn workspace_bytes(op: &ParameterUpdate, grads: &[TensorDesc]) -> usize {
     match (op.rule.entry().factors.is_some(), op.stats) {
         (false, false) => 0,
@@ -71,11 +73,11 @@ struct Parameter<'a> {
 struct Chunk<'a, 'b> {
     op: &'a ParameterUpdate,
     args: &'a LaunchArgs<'b>,
-    /// The rule's per-parameter numbers of the op, and its update count.
+    /// State of the rule: one number per parameter of the op, and the update count.
     number: Option<Buffer<'b>>,
     steps: Option<Buffer<'b>>,
     parameters: Vec<Parameter<'b>>,
-    /// Index of the first parameter among all.
+    /// Index of the first parameter among all parameters of the op.
     first: usize,
     is_last: bool,
     blocks: usize,
@@ -136,7 +138,7 @@ impl Parameter<'_> {
         [self.grad.read(), self.w.update(), self.m.update(), master]
     }
 
-    /// The values that are updated, for reading.
+    /// The values that the update changes (master or weight), for reading.
     fn values(&self) -> [Arg; 4] {
         let [w, p] = match self.p {
             Some(p) => [Arg::Null, p.read()],
@@ -213,8 +215,8 @@ impl Chunk<'_, '_> {
         launch.arg(parameters.arg()).arg(averaged.read())
     }
 
-    /// The parameters' struct, with these pointers to their gradients, weights, momenta and
-    /// masters.
+    /// The argument struct of the parameters, with these pointers to gradients, weights, momenta
+    /// and masters.
     fn parameters(&self, pointers: impl Fn(&Parameter<'_>) -> [Arg; 4]) -> StructArg {
         let rows: Vec<[Arg; 4]> = self.parameters.iter().map(pointers).collect();
         let structure = (0..4).fold(StructArg::new(), |structure, k| {
@@ -248,7 +250,7 @@ impl Chunk<'_, '_> {
         self.args.workspace.piece(factors_offset(grads), FACTOR_BYTES, access)
     }
 
-    /// `of_block` sums for each block.
+    /// Scratch for `of_block` sums per block.
     fn sums(&self, of_block: usize, access: Access) -> Arg {
         self.args.workspace.piece(0, self.blocks * of_block * size_of::<f64>(), access)
     }

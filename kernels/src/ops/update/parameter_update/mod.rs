@@ -20,14 +20,14 @@
 //! `w` if there is no master) is read once more, and `e` is read and written.
 //!
 //! Statistics are, per parameter, the mean and the L2 norm of the weight after the update (of its
-//! master if it has one), and the mean of its gradient as given, so still times the loss scale.
-//! They need no extra pass over memory on a device: the update sums values already in registers.
-//! Sums are in f64, in an order that depends only on shapes; a parameter without elements has
-//! zeros; for a skipped step they are of the unchanged values.
+//! master if it has one), and the mean of its gradient as given, which is still multiplied by the
+//! loss scale. They need no extra pass over memory on a device: the update sums values already in
+//! registers. Sums are in f64, in an order that depends only on shapes; the statistics of a
+//! parameter without elements are 0; in a skipped step they describe the unchanged values.
 //!
-//! Edges: zero initial momenta give torch's first step of SGD, which copies g; a gradient of zeros
-//! moves a weight only by momentum and decay; LARS uses a factor of 1 if a norm is 0, so that
-//! biases which start at 0 can change.
+//! Edge cases: with initial momenta of 0 the first SGD step equals torch's, which copies g to m; a
+//! gradient of zeros moves a weight only by momentum and decay; LARS uses a factor of 1 if a norm
+//! is 0, so that biases which start at 0 can change.
 
 mod average;
 mod cases;
@@ -57,13 +57,13 @@ pub struct ParameterUpdate {
     pub momentum: Momentum,
     /// One group per parameter.
     pub groups: Vec<Group>,
-    /// Statistics of the weights and gradients are an output.
+    /// Statistics of the weights and gradients are computed as an output.
     pub stats: bool,
     /// Keeps an average of each parameter.
     pub average: Option<Average>,
 }
 
-/// Statistics of a parameter.
+/// Number of statistics per parameter.
 pub const STATS: usize = 3;
 
 const NAME: &str = "parameter_update";
@@ -158,14 +158,15 @@ impl Op for ParameterUpdate {
 }
 
 impl ParameterUpdate {
-    /// State tensors of the rule, after the masters: of numbers, second moments and steps.
+    /// Number of the rule's state tensors, which follow the masters: per-parameter numbers, second
+    /// moments, and steps.
     fn own_states(&self) -> [usize; 3] {
         let entry = self.rule.entry();
         let seconds = if entry.second.is_some() { self.groups.len() } else { 0 };
         [usize::from(entry.number.is_some()), seconds, usize::from(entry.steps.is_some())]
     }
 
-    /// Splits these tensors into those parts.
+    /// Splits the rule's state tensors into per-parameter numbers, second moments, and steps.
     fn own<'a, T>(&self, own: &'a [T]) -> [&'a [T]; 3] {
         let [numbers, seconds, _] = self.own_states();
         let (own, steps) = own.split_at(numbers + seconds);
@@ -173,12 +174,13 @@ impl ParameterUpdate {
         [numbers, seconds, steps]
     }
 
-    /// State tensors of the averages: the last ones.
+    /// Number of the averages' state tensors, which are the last.
     fn average_states(&self) -> usize {
         if self.average.is_some() { self.groups.len() + 1 } else { 0 }
     }
 
-    /// Indices of the values that are updated: of masters, and of weights without one.
+    /// For each parameter, the index of the state tensor with the updated values: the master, or
+    /// the weight if there is no master.
     fn places(&self) -> Vec<usize> {
         let n = self.groups.len();
         let mut places: Vec<usize> = (0..n).collect();
@@ -192,8 +194,8 @@ impl ParameterUpdate {
     }
 }
 
-/// Elements per task and per sum: large enough to hide the cost of a task, small enough for L2.
-/// Fixed, so that no sum depends on the threads.
+/// Elements per task and per sum: large enough to hide the cost of a task, small enough for L2. The
+/// size is fixed, so that no sum depends on the number of threads.
 const CHUNK: usize = 1 << 14;
 
 fn update_all(op: &ParameterUpdate, control: Control, args: &mut CpuArgs<'_>) {
@@ -242,7 +244,7 @@ fn norm(values: &[f32]) -> f64 {
     sums.collect::<Vec<f64>>().iter().sum::<f64>().sqrt()
 }
 
-/// `seconds` is empty for a rule without second moments.
+/// Updates one parameter; `seconds` is empty for a rule without second moments.
 fn update(
     (update, factors): (Update, Factors),
     weights: &mut [f32],

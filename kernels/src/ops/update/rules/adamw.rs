@@ -8,8 +8,7 @@ use crate::Cost;
 use crate::isa::wide;
 
 table! {
-    /// `[solver.adamw]`: read with `solver.optimizer = "adamw"`, which has no use for
-    /// `solver.momentum`.
+    /// `[solver.adamw]`: read with `solver.optimizer = "adamw"`, which ignores `solver.momentum`.
     ///
     /// Adam with decoupled weight decay, as `torch.optim.AdamW`:
     /// <https://arxiv.org/abs/1711.05101>, Algorithm 2. Update `t`, the first being 1, is:
@@ -30,7 +29,7 @@ table! {
     }
 }
 
-/// Facts about AdamW.
+/// Properties of AdamW.
 pub const ENTRY: Entry = Entry {
     mlperf: "adamw",
     synonyms: &["adam", "adamw"],
@@ -75,8 +74,8 @@ impl Rule for Adamw {
 }
 
 impl Adamw {
-    /// The coefficients of an element's update. `1 - beta` in f32 would have few accurate digits,
-    /// so betas are f64, as in torch.
+    /// The coefficients of an element's update. `1 - beta` is computed in f64, as in torch, since
+    /// the result would have few accurate digits in f32.
     fn read(&self) -> [f32; 4] {
         let rest = |beta: f64| (1.0 - beta) as f32;
         [rest(self.beta1), self.beta2 as f32, rest(self.beta2), self.eps as f32]

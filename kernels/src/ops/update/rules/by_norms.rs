@@ -4,7 +4,7 @@
 use super::Factors;
 use crate::isa::wide;
 
-/// The kernel, without and with sums for statistics.
+/// Names of the kernel without and with sums for statistics.
 pub(super) const KERNELS: [&str; 2] = ["update_by_norms", "update_by_norms_sums"];
 
 wide! {

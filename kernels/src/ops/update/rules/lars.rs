@@ -24,7 +24,7 @@ table! {
     }
 }
 
-/// Facts about LARS.
+/// Properties of LARS.
 pub const ENTRY: Entry = Entry {
     mlperf: "lars",
     needs_norms: true,

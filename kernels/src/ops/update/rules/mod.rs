@@ -1,7 +1,8 @@
-//! Optimizer rules. A rule has a file here with its table of keys, its [`Entry`] and its [`Rule`],
+//! Optimizer rules. Each rule has a file here with its config keys, its [`Entry`] and its [`Rule`],
 //! a file with its kernels, and a line in the list [`crate::optimizer_rules`].
 //!
-//! Kernels are bit-identical to the CPU: the same operations in the same order.
+//! Results of the kernels are bit-identical to the CPU's: both do the same operations in the same
+//! order.
 
 pub mod adamw;
 mod by_norms;
@@ -19,7 +20,8 @@ use crate::Cost;
 use crate::isa::Isa;
 
 /// Passes the rules to a macro, with the documentation of `solver.optimizer`: each rule with its
-/// documentation and file; first those without keys, then those with a table `[solver.FILE]`.
+/// documentation and file; first the rules without config keys, then the rules with a table
+/// `[solver.FILE]`.
 #[macro_export]
 macro_rules! optimizer_rules {
     ($with:ident) => {
@@ -43,13 +45,14 @@ macro_rules! optimizer_rules {
 
 /// How parameters are updated.
 pub trait Rule: Debug + Send + Sync {
-    /// The facts that do not depend on its keys.
+    /// The properties that do not depend on config keys.
     fn entry(&self) -> &'static Entry;
 
-    /// Checks its keys.
+    /// Checks the rule's config keys.
     fn check(&self, _check: &mut Check) {}
 
-    /// True if the learning rate of a weight, or of another parameter, depends on its norms.
+    /// True if the learning rate of a weight (or of a bias or norm parameter if `is_weight` is
+    /// false) depends on its norms.
     fn adapts(&self, _is_weight: bool) -> bool {
         true
     }
@@ -58,32 +61,32 @@ pub trait Rule: Debug + Send + Sync {
     /// parameter's number in the rule's state, if it has one.
     fn factors(&self, known: &mut Known) -> Factors;
 
-    /// Adds the fields of the kernel that computes the factors; if updates are counted, the next
-    /// field is 1 in the last launch of a step.
+    /// Adds the rule's fields to the argument struct of the kernel that computes the factors. If
+    /// the rule counts updates, the next field is 1 in the last launch of a step.
     fn factor_fields(&self, fields: StructArg, _momentum: Momentum) -> StructArg {
         fields
     }
 
-    /// Adds the fields of the update kernel.
+    /// Adds the rule's fields to the argument struct of the update kernel.
     fn fields(&self, fields: StructArg, _momentum: Momentum) -> StructArg {
         fields
     }
 }
 
-/// The facts about a rule that do not depend on its keys.
+/// The properties of a rule that do not depend on config keys.
 #[derive(Debug)]
 pub struct Entry {
-    /// Its name in MLPerf's rules.
+    /// Name of the rule in MLPerf logs.
     pub mlperf: &'static str,
-    /// Names of its keys in other projects.
+    /// Config keys of other projects for which `solver.optimizer` is suggested.
     pub synonyms: &'static [&'static str],
-    /// It reads `solver.momentum`.
+    /// The rule reads `solver.momentum`.
     pub has_momentum: bool,
     /// The learning rate scales with the square root of the batch size, not with the batch size.
     pub rate_by_root: bool,
-    /// It needs the norms of gradients.
+    /// The rule needs the norms of gradients.
     pub needs_norms: bool,
-    /// It needs the norms of weights, too.
+    /// The rule also needs the norms of weights.
     pub needs_weight_norms: bool,
     /// State: the name of a number per parameter, a tensor `[n]`.
     pub number: Option<&'static str>,
@@ -97,11 +100,12 @@ pub struct Entry {
     pub update: Update,
     /// The kernel that computes the factors of parameters.
     pub factors: Option<&'static str>,
-    /// The kernel that updates, without and with sums for statistics.
+    /// The update kernel without and with sums for statistics.
     pub kernels: [&'static str; 2],
 }
 
-/// Updates a chunk by factors: weights, momenta, second moments (may be empty), gradients.
+/// Updates a chunk with the given factors. The slices are weights, momenta, second moments (may be
+/// empty), and gradients.
 pub type Update = fn(Isa, Factors, &mut [f32], &mut [f32], &mut [f32], &[f32]);
 
 /// The coefficients of a parameter's update, in the rule's order.
@@ -132,7 +136,7 @@ pub struct Momentum {
 /// The values of one parameter that a rule may need.
 #[derive(Debug, Clone, Copy)]
 pub struct Known {
-    /// Its group.
+    /// The parameter's group.
     pub group: Group,
     /// The control of the step.
     pub control: Control,
@@ -155,7 +159,8 @@ pub struct Known {
 }
 
 impl Known {
-    /// The values for a rule without norms and state; `norm` is the gradient's norm as given.
+    /// The values for a rule without weight norms and state; `norm` is the norm of the gradient as
+    /// given.
     pub(super) fn new(group: Group, control: Control, momentum: Momentum, norm: f32) -> Self {
         let grad_factor = f64::from(control.grad_factor);
         let factor = f64::from(group.lr_factor);
@@ -186,7 +191,7 @@ fn below_one(check: &mut Check, key: &str, value: f64) {
     });
 }
 
-/// `base^exponent` by squaring. Not powi, whose multiplication order is unspecified.
+/// `base^exponent` by squaring. The multiplication order of powi is unspecified.
 pub(super) fn power(base: f64, exponent: u32) -> f64 {
     let (mut result, mut square, mut rest) = (1.0, base, exponent);
     while rest > 0 {

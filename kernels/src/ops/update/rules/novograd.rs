@@ -1,4 +1,4 @@
-//! NovoGrad, in the two forms in use, which differ in more than rounding.
+//! NovoGrad in its two common forms, which differ in more than rounding.
 
 use configs::{Check, table};
 use device::StructArg;
@@ -9,7 +9,7 @@ use super::{Entry, Factors, Known, Momentum, Rule, below_one, by_norms, padded, 
 use crate::Cost;
 
 table! {
-    /// `[solver.novograd]`: read with `solver.optimizer = "novograd"`, which has no use for
+    /// `[solver.novograd]`: read with `solver.optimizer = "novograd"`, which ignores
     /// `solver.momentum`.
     ///
     /// Stochastic gradient descent with moments of layer-wise norms:
@@ -56,7 +56,7 @@ pub enum NovogradForm {
     Paper,
 }
 
-/// Facts about NovoGrad. Its number per parameter is the root of the second moment.
+/// Properties of NovoGrad. The number per parameter is the root of the second moment.
 pub const ENTRY: Entry = Entry {
     mlperf: "novograd",
     has_momentum: false,

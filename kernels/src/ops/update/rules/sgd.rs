@@ -1,4 +1,4 @@
-//! SGD, by `solver.momentum` and `solver.nesterov`.
+//! SGD, with the config keys `solver.momentum` and `solver.nesterov`.
 
 use device::StructArg;
 
@@ -13,8 +13,8 @@ use crate::isa::wide;
 #[derive(Debug, Clone, Copy)]
 pub struct Sgd;
 
-/// Facts about SGD, the base of the other rules' entries: it keeps only momenta, and its kernel
-/// needs no precomputed factors.
+/// Properties of SGD, on which the entries of other rules are based: SGD keeps only momenta, and
+/// its kernel needs no precomputed factors.
 pub const ENTRY: Entry = Entry {
     mlperf: "sgd_with_momentum",
     synonyms: &[],

@@ -1,4 +1,4 @@
-//! Cases of `scalar_product` for the table of ops.
+//! Test and benchmark cases of `scalar_product`.
 
 use super::ScalarProduct;
 use crate::Role;

@@ -1,5 +1,5 @@
-//! The box head: class and box of each RoI, their losses, and the resulting detections. A cascade
-//! has several: each refines the boxes of the previous one.
+//! The box head: predicts class and box of each RoI, and adds their losses and the detections. A
+//! cascade has several box heads; each refines the boxes of the previous one.
 
 use crate::config::BoxLoss;
 use graph::{GraphError, TensorId};
@@ -31,8 +31,8 @@ const LOSSES: [[&str; 2]; 3] = [
     ["loss_classifier_stage2", "loss_box_reg_stage2"],
 ];
 
-/// Two linear predictors after linear layers, and convolutions before these if there are any; a
-/// cascade has one such stack per stage.
+/// Optional convolutions, then fully connected layers, then two linear predictors; a cascade has
+/// one such stack per stage.
 #[derive(Debug)]
 pub(super) struct BoxHead {
     config: crate::config::BoxHead,
@@ -41,19 +41,21 @@ pub(super) struct BoxHead {
     plus_one: bool,
 }
 
-/// A stage of a cascade; a plain box head has only the first.
+/// A stage of a cascade; without a cascade there is only the first stage.
 #[derive(Debug, Clone, Copy)]
 struct Stage {
-    /// The stage, from 0.
+    /// Index of the stage.
     number: usize,
-    /// IoU from which an RoI is positive; the first stage uses sampled RoIs.
+    /// Minimum IoU of a positive RoI; unused in the first stage, whose RoIs are labelled when
+    /// sampled.
     fg_iou: f32,
     /// Weights of the box deltas.
     weights: [f32; 4],
 }
 
 impl Stage {
-    /// The name of a module or tensor in this stage; torchvision's in the first.
+    /// The name of a module or tensor in this stage; in the first stage torchvision's name,
+    /// `of_first`.
     fn name(self, of_first: &str) -> String {
         match self.number {
             0 => of_first.into(),
@@ -66,7 +68,7 @@ impl Stage {
     }
 }
 
-/// The head's predictions per RoI.
+/// The head's predictions for each RoI.
 #[derive(Debug, Clone, Copy)]
 struct Predictions {
     /// `[M, K+1]`.
@@ -93,8 +95,8 @@ impl BoxHead {
         }
     }
 
-    /// Adds the head to a training step: class and box losses on all sampled RoIs, and in the
-    /// further stages of a cascade on their refined boxes.
+    /// Adds the head's class and box losses to a training step. The first stage uses the sampled
+    /// RoIs, later stages of a cascade their refined boxes.
     pub(super) fn losses(
         &self,
         net: &mut Net<'_>,
@@ -173,7 +175,7 @@ impl BoxHead {
         ])
     }
 
-    /// The boxes that a stage computes from its RoIs; no gradient passes through them.
+    /// Applies a stage's box deltas to its RoIs; no gradient passes through the refined boxes.
     fn refine(
         &self,
         net: &mut Net<'_>,
@@ -195,7 +197,7 @@ impl BoxHead {
         Ok(Rois { boxes, ..rois })
     }
 
-    /// RoIs with their labels in `stage`.
+    /// Labels RoIs by the IoU threshold of `stage`.
     fn relabel(
         &self,
         net: &mut Net<'_>,
@@ -219,7 +221,8 @@ impl BoxHead {
         Ok(LabelledRois { rois, labels, matched })
     }
 
-    /// The cross-entropy over classes; weighted, if classes have weights or labels are smoothed.
+    /// The cross-entropy over classes; uses the weighted op if classes have weights or labels are
+    /// smoothed.
     fn classifier_loss(
         &self,
         net: &mut Net<'_>,
@@ -240,8 +243,8 @@ impl BoxHead {
         net.program.apply1(op, inputs)
     }
 
-    /// Adds the head to the detection pass: proposals in, kept detections out. A cascade detects
-    /// with the boxes of its last stage and the mean scores of all.
+    /// Adds the head to the detection pass: computes detections from proposals. A cascade uses the
+    /// boxes of its last stage and the mean of all stages' scores.
     pub(super) fn detect(
         &self,
         net: &mut Net<'_>,
@@ -300,7 +303,7 @@ impl BoxHead {
     ) -> Result<Predictions, GraphError> {
         let classes = net.spec.num_classes + 1;
         stage.part(net, "pool");
-        // Each stage of a cascade contributes its share of the gradient to the maps.
+        // In a cascade, each stage's gradient of the maps is scaled by 1 / number of stages.
         let share = 1.0 / self.stages.len() as f32;
         let mut x = pool_scaled(net, maps, rois, self.config.pooled, share)?;
         net.observe(&stage.name("box_features"), x);
@@ -339,8 +342,8 @@ impl BoxHead {
         }
         stage.part(net, "fc");
         for (i, &width) in self.config.hidden.iter().enumerate() {
-            // After convolutions torchvision counts modules: the convolutions', the flatten, then
-            // each layer with its ReLU.
+            // If there are convolutions, torchvision names modules by index: convolutions, flatten,
+            // then each layer followed by its ReLU.
             let name = match convs {
                 0 => format!("{head}.fc{}", i + 6),
                 _ => format!("{head}.{}", convs + 1 + 2 * i),
@@ -350,7 +353,7 @@ impl BoxHead {
         Ok(x)
     }
 
-    /// The backbone's last stage, and its mean over the map: `[M, C]`.
+    /// Applies the backbone's last stage, and averages over the map: `[M, C]`.
     fn mean_of_stage(
         &self,
         net: &mut Net<'_>,

@@ -1,4 +1,4 @@
-//! A convolution of a head.
+//! A convolution layer of a head.
 
 use crate::config::NormKind;
 use graph::{GraphError, TensorId};
@@ -7,8 +7,8 @@ use crate::model::net::{ConvShape, Net};
 use crate::model::norms::After;
 use crate::model::params::Init;
 
-/// A 3x3 convolution of RoI features `[M, P, P, C]` with its norm or bias, and ReLU; the first
-/// `count` of the M rows hold data.
+/// A 3x3 convolution of RoI features `[M, P, P, C]` with norm or bias, and ReLU; the first `count`
+/// of the M rows are valid.
 pub(super) fn conv(
     net: &mut Net<'_>,
     x: TensorId,

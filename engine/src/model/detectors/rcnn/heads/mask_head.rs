@@ -1,5 +1,5 @@
-//! The mask head: a mask per RoI and class, its loss on the positives, and the probabilities for
-//! the class of each detection.
+//! The mask head: predicts a mask per RoI and class, and adds the loss on the positives and the
+//! mask probabilities for the class of each detection.
 
 use crate::config::{Config, NormKind, Tensor};
 use choices::{MaskTargetRule, PasteRule};
@@ -23,9 +23,9 @@ use crate::model::net::{ConvShape, Loss, Net, Truth};
 use crate::model::params::Init;
 
 table! {
-    /// `[model.mask_head]`: mask of an RoI, with side `2 * pooled`.
+    /// `[model.mask_head]`: the head that predicts masks of side `2 * pooled` for an RoI.
     pub struct Keys {
-        /// Side of the pooled features, in bins; the mask side is twice this. Default 14.
+        /// Side of the pooled features, in bins; masks have twice this side. Default 14.
         #[key(range = 1..=64, unit = "bins", resume = Step, mlperf = Model)]
         pub pooled: usize = 14,
         /// Channels of the 3x3 convolutions. Default `[256, 256, 256, 256]`.
@@ -39,13 +39,13 @@ table! {
         /// Channels of the 2x2 stride-2 deconvolution. Default 256.
         #[key(range = 1..=65_536, unit = "channels", resume = Step, mlperf = Model)]
         pub deconv_channels: usize = 256,
-        /// How targets are computed: `"roi_align_bitmap"` (default, torchvision: RoIAlign of the
-        /// full-size bitmap) or `"coco_polygon"` (MLPerf: COCO's rasterizer on the cropped
-        /// polygons).
+        /// How targets are computed: `"roi_align_bitmap"` (default, torchvision) applies RoIAlign
+        /// to the full-size bitmap; `"coco_polygon"` (MLPerf) applies COCO's rasterizer to the
+        /// cropped polygons.
         #[key(resume = Step, mlperf = Model)]
         pub target_rule: MaskTargetRule = MaskTargetRule::RoiAlignBitmap,
-        /// `coco_polygon`: RoIs count as at least this many pixels wide and high. Default 1
-        /// (MLPerf); detectron2 0.1.
+        /// `coco_polygon`: RoIs are treated as at least this many pixels wide and high. Default 1
+        /// (MLPerf); 0.1 in detectron2.
         #[key(range = 0.0..=65536.0, unit = "pixels", resume = Step, mlperf = Model)]
         pub target_min_side: f32 = 1.0,
     }
@@ -108,14 +108,14 @@ pub(super) struct MaskHead {
     config: Keys,
     plus_one: bool,
     paste_rule: PasteRule,
-    /// Minimum probability of a mask pixel.
+    /// Probability threshold of mask pixels.
     threshold: f32,
-    /// The backbone's last stage, which halves the map, replaces the convolutions.
+    /// True if the backbone's last stage replaces the convolutions; it halves the map.
     is_c4: bool,
 }
 
 impl MaskHead {
-    /// The head, if the model has one.
+    /// The mask head, if the model has one.
     pub(super) fn of(model: &crate::config::Model) -> Option<Self> {
         let (config, plus_one) = (model.mask_head.clone(), model.boxes.legacy_plus_one);
         let threshold = model.detections.mask_threshold;
@@ -129,8 +129,8 @@ impl MaskHead {
         if self.is_c4 { self.config.pooled } else { 2 * self.config.pooled }
     }
 
-    /// The predictor's input, [M, S, S, C] with the side of the masks; `masked` if the predictor
-    /// masks its gradient.
+    /// The predictor's input, [M, S, S, C]; S is the side of the masks. `masked` is true if the
+    /// predictor already applies the ReLU mask to the input's gradient.
     fn features(
         &self,
         net: &mut Net<'_>,

@@ -1,9 +1,9 @@
-//! RoI heads. A head is a self-contained value: the batch arrays that it needs, its layers, targets
-//! and losses, and how its predictions are decoded and scored.
+//! RoI heads. A head is self-contained: it defines its batch arrays, layers, targets and losses,
+//! and how its predictions are decoded and scored.
 //!
-//! `HEADS` lists them; a new head needs a file next to this one, a line there, and its keys in the
-//! list of detectors' tables. A separate program adds its custom heads with [`register`], and
-//! leaves this file unchanged (`engine/examples/custom_head.rs`).
+//! A new head needs a file in this folder, a line in `HEADS`, and its table of keys in
+//! `detectors!`. A separate program adds custom heads with [`register`], without changing this file
+//! (`engine/examples/custom_head.rs`).
 
 mod box_head;
 mod conv;
@@ -34,20 +34,20 @@ pub use crate::model::inputs::{ImageInputs, ObjectInputs};
 pub use crate::model::net::{ConvShape, Loss, Net, Truth};
 pub use crate::model::schema::{Array, Extent};
 
-/// A head that runs on the positives in training, and on the detections in inference.
+/// A head that runs on positive RoIs in training, and on detections in inference.
 pub trait RoiHead: Debug + Send + Sync {
-    /// The arrays that a training step needs in addition to [`ImageInputs`] and [`ObjectInputs`];
-    /// each is a Program's input of its name.
+    /// The arrays that a training step needs in addition to [`ImageInputs`] and [`ObjectInputs`].
+    /// Each is a program input with the array's name.
     fn arrays(&self) -> Vec<Array> {
         vec![]
     }
 
-    /// Fills the head's arrays for image `image` of the stores, after its view. `objects` have the
-    /// rows of [`ObjectInputs`], in this order: neither crowds nor, where boxes are inclusive,
-    /// objects without extent.
+    /// Fills the head's arrays for image `image` of the stores; called after the image's view is
+    /// filled. `objects` are in the order of the rows of [`ObjectInputs`], without crowds and, if
+    /// box corners are inclusive, without objects of zero area.
     ///
     /// # Errors
-    /// An array with another name or size.
+    /// An array whose name or size does not match.
     fn fill(
         &self,
         _store: &Stores,
@@ -71,8 +71,8 @@ pub trait RoiHead: Debug + Send + Sync {
         truth: &Truth,
     ) -> Result<Vec<Loss>, GraphError>;
 
-    /// Adds the head to the detection pass, and outputs its predictions per detection under
-    /// [`Self::outputs`].
+    /// Adds the head to the detection pass, with its predictions for each detection as output
+    /// tensors [`Self::outputs`].
     ///
     /// # Errors
     /// A config that an op rejects.
@@ -83,14 +83,14 @@ pub trait RoiHead: Debug + Send + Sync {
         detections: Detections,
     ) -> Result<(), GraphError>;
 
-    /// Names of the output tensors that [`Self::decode`] reads, `[N*D, ..]` each.
+    /// Names of the output tensors that [`Self::decode`] reads, each `[N*D, ..]`.
     fn outputs(&self) -> &'static [&'static str];
 
     /// Adds the prediction in row `row` of the outputs to a detected object.
     fn decode(&self, outputs: &[HostTensor], row: usize, place: Place, object: &mut Found);
 
-    /// Additional scores, by name, from annotated objects and their detections, which `pairs`
-    /// returns. `stores` has the objects.
+    /// Additional scores, by name. `pairs` returns matched annotated objects and detections;
+    /// `stores` contains the objects.
     fn numbers<'a>(
         &self,
         _stores: &'a Stores,
@@ -99,63 +99,64 @@ pub trait RoiHead: Debug + Send + Sync {
         vec![]
     }
 
-    /// The kind of score that its predictions get, if any.
+    /// The kind of score computed for its predictions, if any.
     fn kind_of_score(&self) -> Option<IouType> {
         None
     }
 }
 
-/// Detections of a batch, compacted: their boxes as RoIs, and labels `[N*D]`.
+/// Detections of a batch, compacted: boxes as RoIs, and labels `[N*D]`.
 #[derive(Debug, Clone, Copy)]
 pub struct Detections {
     /// The boxes.
     pub rois: Rois,
-    /// The class of each, from 1.
+    /// Class of each detection, from 1.
     pub labels: TensorId,
 }
 
-/// Creates a head for a model; `None` for a model that does not use it.
+/// Creates a head for a model; `None` if the model does not use it.
 pub type MakeHead = fn(&Model) -> Option<Box<dyn RoiHead>>;
 
-/// A head of this crate. Its keys are a table of [`Model`].
+/// A head of this crate; its table of keys is a field of [`Model`].
 pub(super) struct HeadEntry {
     pub(super) make: MakeHead,
     /// Checks its keys.
     pub(super) check: fn(&Config, &mut Check),
-    /// Keys, and tables of keys, that are unused in a model without it.
+    /// Keys and tables that a model without this head does not read.
     pub(super) keys: &'static [&'static str],
-    /// Its loss, by its key in `[loss_weights]`.
+    /// The key of its loss in `[loss_weights]`.
     pub(super) loss: &'static str,
-    /// Its largest tensors, if the model has it.
+    /// Its largest tensors, if the model has this head.
     pub(super) tensors: fn(&Config) -> Vec<Tensor>,
-    /// Numeric lists in annotations that it is trained on, by their key, with their lengths; a
-    /// store keeps them ([`dali::store::column`]).
+    /// Key and length of each numeric list in annotations that the head is trained on; stores
+    /// contain them as columns ([`dali::store::column`]).
     pub(super) columns: &'static [(&'static str, usize)],
 }
 
-/// The heads after the box head, in the order of their losses; a model is evaluated by the score of
-/// its last head.
+/// All heads except the box head, in the order of their losses; the score of a model's last head
+/// ranks the model.
 pub(super) const HEADS: &[HeadEntry] = &[mask_head::ENTRY, keypoint_head::ENTRY];
 
 static REGISTERED: RwLock<Vec<MakeHead>> = RwLock::new(Vec::new());
 
-/// Adds a head to each model that this process creates from now on. Call it before anything else.
+/// Adds a head to every model that this process creates from now on. Call it before any other
+/// function of this crate.
 pub fn register(make: MakeHead) {
     REGISTERED.write().unwrap_or_else(PoisonError::into_inner).push(make);
 }
 
-/// The keys of the heads that a model does not have; without a model, of all heads.
+/// The keys of the heads that the model lacks; for `None`, of all heads.
 pub(super) fn idle_keys(model: Option<&Model>) -> impl Iterator<Item = &'static [&'static str]> {
     let is_idle = move |head: &&HeadEntry| model.is_none_or(|model| (head.make)(model).is_none());
     HEADS.iter().filter(is_idle).map(|head| head.keys)
 }
 
-/// The losses of the heads that a model has.
+/// The losses of the model's heads.
 pub(super) fn losses(model: &Model) -> impl Iterator<Item = &'static str> {
     HEADS.iter().filter(|head| (head.make)(model).is_some()).map(|head| head.loss)
 }
 
-/// The columns that heads need in a store.
+/// The store columns that the heads need.
 pub(crate) fn columns() -> Vec<Column> {
     let all = HEADS.iter().flat_map(|head| head.columns);
     all.map(|(name, width)| Column { name: (*name).into(), width: *width }).collect()
@@ -166,7 +167,7 @@ pub(crate) fn columns() -> Vec<Column> {
 pub(super) struct RoiHeads {
     /// Turns proposals into detections.
     box_head: BoxHead,
-    /// Heads that add to each detection.
+    /// Heads that add predictions to each detection.
     pub(super) further: Vec<Box<dyn RoiHead>>,
 }
 

@@ -1,4 +1,4 @@
-//! RoI features, pooled from the pyramid.
+//! Pools RoI features from the pyramid.
 
 use graph::{GraphError, TensorId};
 use kernels::ops::roi_align::{RoiAlign, RoiAlignInputs};
@@ -7,7 +7,7 @@ use kernels::ops::roi_levels::RoiLevels;
 use crate::model::detectors::rcnn::rois::Rois;
 use crate::model::net::Net;
 
-/// Features of the RoIs, `[M, pooled, pooled, C]`, each from the level that fits its size.
+/// RoI features `[M, pooled, pooled, C]`; the level of an RoI depends on its size.
 ///
 /// # Errors
 /// A config that the ops reject.
@@ -20,7 +20,7 @@ pub fn pool(
     pool_scaled(net, maps, rois, pooled, 1.0)
 }
 
-/// The same, with `gradient_scale` times the gradient.
+/// [`pool`], with the gradient multiplied by `gradient_scale`.
 pub(super) fn pool_scaled(
     net: &mut Net<'_>,
     maps: &[TensorId],

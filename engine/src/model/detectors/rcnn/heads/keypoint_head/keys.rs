@@ -7,32 +7,35 @@ use serde::{Deserialize, Serialize};
 use crate::config::{Config, Tensor};
 
 table! {
-    /// `[model.keypoint_head]`: keypoints of an RoI, each as a map of side `4 * pooled`.
+    /// `[model.keypoint_head]`: the head that predicts a heatmap of side `4 * pooled` for each
+    /// keypoint of an RoI.
     pub struct Keys {
-        /// Keypoints per object, as many as the data has. Default 17, COCO persons.
+        /// Keypoints per object; must equal the number in the data. Default 17, COCO persons.
         #[key(range = 1..=1024, unit = "keypoints", resume = Step, mlperf = Model)]
         pub keypoints: usize = 17,
-        /// Side of the pooled features, in bins; the maps' side is four times this. Default 14.
+        /// Side of the pooled features, in bins; heatmaps have four times this side. Default 14.
         #[key(range = 1..=16, unit = "bins", resume = Step, mlperf = Model)]
         pub pooled: usize = 14,
         /// Channels of the 3x3 convolutions. Default eight times 512.
         #[key(each = 1..=65_536, unit = "channels", resume = Step, mlperf = Model)]
         pub channels: Vec<usize> = vec![512; 8],
-        /// Left/right keypoint pairs, by name, that are swapped when an image is flipped; `[]`
-        /// swaps none. Default: none, pairs are detected by left and right in names; if there are
-        /// none, images are not flipped.
+        /// Pairs of left and right keypoints, by name, that are swapped when an image is flipped;
+        /// `[]` swaps none. Default: none, pairs are detected by left and right in names; if no
+        /// pair is found, images are not flipped.
         #[key(resume = Step, mlperf = Model)]
         pub flip_pairs: Option<Vec<[String; 2]>> = None,
-        /// Annotated keypoints are pixel indices, with centres at +0.5 (detectron2). Default false:
-        /// coordinates (torchvision).
+        /// Annotated keypoints are pixel indices, so 0.5 is added (detectron2). Default false: they
+        /// are coordinates (torchvision).
         #[key(resume = Step, mlperf = Model)]
         pub half_pixel: bool = false,
-        /// The loss is averaged over labelled keypoints inside their RoI. Default true; false
-        /// (detectron2's other choice) divides the sum by the number in a full sample of RoIs.
+        /// The loss is averaged over the labelled keypoints inside their RoI. Default true; false
+        /// (an option of detectron2) divides the sum by the number of keypoints in a full sample of
+        /// RoIs.
         #[key(resume = Step, mlperf = Model)]
         pub mean_over_labelled: bool = true,
-        /// Score of each detected keypoint: `"logit"` (default, torchvision), the maximum of the
-        /// heatmap, or `"share"` (detectron2), the softmax at the maximum.
+        /// Score of a detected keypoint: `"logit"` (default, torchvision), the maximum of the
+        /// heatmap's logits, or `"share"` (detectron2), the softmax over the heatmap at the
+        /// maximum.
         #[key(resume = Step, mlperf = Model)]
         pub score: KeypointScore = KeypointScore::Logit,
     }
@@ -42,9 +45,9 @@ table! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KeypointScore {
-    /// The logit at the peak.
+    /// The logit at the heatmap's peak.
     Logit,
-    /// The exponential of the logit over the sum of the map's.
+    /// The softmax over the heatmap, at the peak.
     Share,
 }
 
@@ -61,7 +64,7 @@ pub(super) fn check(config: &Config, check: &mut Check) {
     });
 }
 
-/// Features and maps of the keypoint head, and the weights between them.
+/// The largest tensors of the keypoint head: features, heatmaps and weights.
 pub(super) fn tensors(config: &Config) -> Vec<Tensor> {
     let (model, head) = (&config.model, &config.model.keypoint_head);
     let images = config.most_images();

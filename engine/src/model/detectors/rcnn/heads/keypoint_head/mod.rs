@@ -1,5 +1,5 @@
-//! The keypoint head: a heatmap per RoI and keypoint, its loss on the positives, and the peaks of
-//! each detection. A complete head in one folder, from data to score: an example for others.
+//! The keypoint head: a heatmap per RoI and keypoint, its loss on the positives, and the peaks for
+//! each detection. This folder is a complete example of a head, from data to score.
 
 mod keys;
 mod truth;
@@ -35,26 +35,27 @@ pub(super) const ENTRY: HeadEntry = HeadEntry {
     keys: &["model.keypoint_head.", "eval.oks_sigmas", "data.min_keypoints"],
 };
 
-/// The batch array, and the prediction.
+/// Names of the batch array and of the output tensor.
 const KEYPOINTS: &str = "keypoints";
 const PEAKS: &str = "keypoint_peaks";
 
 const HEAD: &str = "roi_heads.keypoint_head";
 const PREDICTOR: &str = "roi_heads.keypoint_predictor.kps_score_lowres";
 
-/// Centre of a pixel in Detectron2.
+/// Offset of a pixel's centre in detectron2.
 const HALF: f32 = 0.5;
 
 /// A stack of 3x3 convolutions, a transposed 4x4 convolution, and upsampling by 2.
 #[derive(Debug)]
 pub(super) struct KeypointHead {
     config: Keys,
-    /// Number of keypoints in a full sample of positives per image, if the loss is divided by that.
+    /// Divisor of the loss per image: the number of keypoints in a full sample of positives. `None`
+    /// averages over the labelled keypoints.
     rows_per_image: Option<usize>,
 }
 
 impl KeypointHead {
-    /// The head, if the model has one.
+    /// The keypoint head, if the model has one.
     pub(super) fn of(model: &crate::config::Model) -> Option<Self> {
         let config = model.keypoint_head.clone();
         let positives = model.roi.batch_size_per_image as f32 * model.roi.positive_fraction;
@@ -63,7 +64,7 @@ impl KeypointHead {
         model.kind.has_keypoints().then_some(Self { config, rows_per_image })
     }
 
-    /// Logits of the cells of each heatmap, `[M*K, S*S]` with S four times the pooled size.
+    /// Heatmap logits `[M*K, S*S]`; S is four times the pooled side.
     fn maps(
         &self,
         net: &mut Net<'_>,
@@ -74,7 +75,7 @@ impl KeypointHead {
         let mut x = pool(net, maps, rois, self.config.pooled)?;
         net.part("keypoint_head.convs");
         for (i, &channels) in self.config.channels.iter().enumerate() {
-            // torchvision's sequence has a ReLU after each convolution.
+            // torchvision's module list has a ReLU after each convolution, so indices advance by 2.
             let name = format!("{HEAD}.{}", 2 * i);
             let init = Init::kaiming_normal_fan_out(channels * 9);
             let shape = ConvShape::new(channels, 3, 1);

@@ -1,4 +1,4 @@
-//! The annotated keypoints of a batch, as the network sees them.
+//! The annotated keypoints of a batch, transformed to the network's images.
 
 use dali::DaliError;
 use dali::loader::ImageRows;
@@ -7,7 +7,7 @@ use kernels::view::{Axis, View};
 
 use super::{KEYPOINTS, Keys};
 
-/// Fills an image's row `[G, K, 3]` with [`seen_keypoints`] of each object.
+/// Fills an image's row `[G, K, 3]` with each object's [`seen_keypoints`].
 pub(super) fn fill(
     config: &Keys,
     offset: f32,
@@ -18,7 +18,7 @@ pub(super) fn fill(
     let Some(known) = &store.contents().keypoints else { return Ok(()) };
     let views: &mut [i32] = rows.row_mut("views")?;
     let partners = known.partners(config.flip_pairs.as_deref());
-    // Pairs were checked when the data was opened.
+    // Invalid pairs were rejected when the data was opened.
     let (view, partners) = (View::of(views, 0), partners.unwrap_or_else(|_| known.flipped()));
     let row: &mut [f32] = rows.row_mut(KEYPOINTS)?;
     for (row, object) in row.chunks_exact_mut(3 * config.keypoints).zip(objects) {
@@ -28,12 +28,13 @@ pub(super) fn fill(
     Ok(())
 }
 
-/// An object's keypoints in the network's image: x, y in network pixels, and 1 for one that is
-/// labelled and in view, else zeros. In a flipped image keypoint k comes from its partner,
-/// `partners[k]`. `offset` is added to the annotated coordinates, in source pixels.
+/// Transforms an object's keypoints to the network's image. A keypoint that is labelled and inside
+/// the image becomes (x, y, 1) in network pixels, any other keypoint zeros. In a flipped image
+/// keypoint k is taken from `partners[k]`. `offset`, in source pixels, is added to the annotated
+/// coordinates.
 ///
-/// Matches `transform_keypoint_annotations` of detectron2 and torchvision's
-/// `_flip_coco_person_keypoints` with `resize_keypoints`.
+/// Matches detectron2's `transform_keypoint_annotations`, and torchvision's
+/// `_flip_coco_person_keypoints` and `resize_keypoints`.
 ///
 /// # Panics
 /// If a partner is not a keypoint index.
@@ -50,9 +51,9 @@ pub fn seen_keypoints(
     points.map(|point| seen(view, point, offset).unwrap_or_default()).collect()
 }
 
-/// A source keypoint in the network's image, if it is labelled and visible there.
+/// A source keypoint in network pixels, if it is labelled and inside the network's image.
 fn seen(view: &View, [x, y, label]: [f32; 3], offset: f32) -> Option<[f32; 3]> {
-    // Like the corners of a box: flipped in the source, then resized.
+    // Transformed like the corners of a box: flipped in the source, then resized.
     let place = |v: f32, axis: Axis| axis.place_ends(v, v, false)[0];
     let [y, x] = view.turned([place(y + offset, view.y), place(x + offset, view.x)]);
     let [height, width] = view.network().map(|side| side as f32);
@@ -66,7 +67,8 @@ mod tests {
 
     use super::{seen, seen_keypoints};
 
-    /// An image of 10 x 20 pixels at double size: plain, flipped, and cropped to its right half.
+    /// An image of 10 x 20 pixels at double size: unchanged, flipped, cropped to its right half,
+    /// and rotated.
     #[test]
     fn keypoints_are_transformed_with_their_image() {
         let mut view = View::whole([10, 20], [20, 40]);
