@@ -104,7 +104,7 @@ fn changed_image_is_found_despite_equal_size_and_time() {
     assert_eq!(store.changed_source(&images), None, "the file looks as it was");
     let faults = store.source_faults(&images);
     assert_eq!(faults.len(), 1);
-    assert_says(&faults[0].to_string(), &["a.jpg", "other pixels", "--overwrite"]);
+    assert_says(&faults[0].to_string(), &["a.jpg", "different pixels", "--overwrite"]);
     std::fs::remove_file(&file).unwrap();
     assert_says(&store.source_faults(&images)[0].to_string(), &["a.jpg", "cannot be read"]);
 }
@@ -324,7 +324,7 @@ fn column_is_stored_for_objects_that_have_it() {
         assert_eq!(column(&asked[1..], "legs", object.columns), None);
     }
     let joined = Stores::new(vec![store, Fixture::prepared().store()], &Classes::default());
-    assert_fails(joined, &["other columns"]);
+    assert_fails(joined, &["columns differ"]);
     rewrite(&fixture.stored("columns.bin"), |bytes| bytes[0] ^= 1);
     assert_says(&open_error(&fixture), &["columns.bin", "checksum"]);
     std::fs::remove_file(fixture.stored("columns.bin")).unwrap();

@@ -194,6 +194,6 @@ fn removed_key_has_no_effect() {
             .removed(&origins)
             .next()
             .unwrap()
-            .starts_with("train.tuning (--set) is not read")
+            .starts_with("train.tuning (--set) is ignored")
     );
 }

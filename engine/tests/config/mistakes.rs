@@ -100,7 +100,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     (
         "[input]\nmean = [1, 2]",
-        "`input.mean` must be a list of 3 numbers, -1e6 to 1e6, got 2 of them",
+        "`input.mean` must be a list of 3 numbers, -1e6 to 1e6, got 2 items",
     ),
     (
         "[model.anchors]\nsizes = [8, \"x\"]",
@@ -182,7 +182,7 @@ const BAD_VALUES: &[(&str, &str, &str, &str)] = &[
     ("tiny", "model.fpn.extra_level=max_pool", "model.anchors.sizes", "4 FPN levels"),
     ("tiny", "model.fpn.channels=0", "model.fpn.channels", "at least 1"),
     ("tiny", "model.backbone.norm_groups=7", "model.backbone.norm_groups", "24 channels"),
-    ("tiny", "model.backbone.norm_groups=48", "model.backbone.norm_groups", "a stage of 24"),
+    ("tiny", "model.backbone.norm_groups=48", "model.backbone.norm_groups", "stage's 24 channels"),
     ("tiny", "model.backbone.norm_groups=0", "model.backbone.norm_groups", "at least 1"),
     ("tiny", "model.backbone.norm_eps=0", "model.backbone.norm_eps", "greater than 0"),
     ("tiny", "model.backbone.stage_channels=[24]", "model.backbone.stage_channels", "1 to 11"),

@@ -112,7 +112,7 @@ fn two_rank_step_is_measured_together() {
     assert!((number("/ranks/efficiency") - efficiency).abs() < 1e-9, "{figures}");
     for (wrong, words) in [
         (format!("{step} --all-reduce"), "always all-reduce their gradients"),
-        (format!("{step} --seconds 3"), "give --steps, and leave out --seconds"),
+        (format!("{step} --seconds 3"), "give --steps and leave out --seconds"),
         (step.replace("group=1", "group=2"), "2 ranks cannot share a batch of 2 images"),
         ("data --preset micro".into(), "`bench data` must run as a single process"),
     ] {
