@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn run_in_training_is_locked() {
+    fn active_run_directory_is_locked() {
         let parent = tempfile::tempdir().expect("a temporary directory");
         let run = RunDir::create(parent.path(), "run").expect("a run directory");
         run.write("config.toml", b"x = 1").expect("a file");

@@ -240,7 +240,7 @@ mod tests {
 
     /// A small node whose result the main stream reads next would delay the main stream.
     #[test]
-    fn node_read_next_stays_on_main_stream() {
+    fn producer_for_next_main_stream_node_stays_on_main_stream() {
         let mut p = Program::new();
         let (large, small) = (input(&mut p, "large", LARGE), input(&mut p, "small", SMALL));
         let before = chain(&mut p, large, 1);

@@ -310,7 +310,7 @@ fn relu_gradient_uses_stored_signs() {
     assert_eq!((signs_of([1, 3, 2, 64], false), signs_of([2, 3, 2, 4], false)), (0, 0));
 }
 
-/// A convolution and a linear layer with trained weights and biases; with `count`, some rows are
+/// A convolution and a linear layer with trainable weights and biases; with `count`, some rows are
 /// unused.
 fn biased(count: bool) -> [Program; 2] {
     let mut program = Program::new();

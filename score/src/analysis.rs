@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn detection_in_crowd_marks_no_label_suspicious() {
+    fn detection_in_crowd_does_not_make_labels_suspicious() {
         let doubts = |iscrowd: bool| {
             let object = object(1, 1, 3, [0.0, 0.0, 100.0, 100.0]);
             let object = GtAnnotation { iscrowd, ..object };

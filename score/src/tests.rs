@@ -52,7 +52,7 @@ fn ground_truth() -> GroundTruth {
 }
 
 #[test]
-fn perfect_boxes_score_one_and_missing_sizes_are_explained() {
+fn perfect_boxes_score_one_and_empty_size_ranges_are_reported() {
     let folder = Folder::new();
     let (gt, dt) = (folder.file("gt.json", GT), folder.file("dt.json", PERFECT));
     let summary = evaluate_files(&gt, &dt, None).expect("sound files");

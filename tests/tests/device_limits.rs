@@ -370,7 +370,7 @@ fn ptx_needs_no_external_symbol() {
 /// compile tool checks for register spills.
 #[test]
 fn kernels_use_no_local_memory() {
-    // The cosine in this kernel reduces large arguments with a table.
+    // The range reduction of cosine for large arguments keeps a table in local memory.
     let one_thread = ["control_step"];
     for source in &kernels().manifest().sources {
         for kernel in source.kernels.iter().filter(|k| !one_thread.contains(&k.name.as_str())) {

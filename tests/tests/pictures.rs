@@ -165,7 +165,7 @@ fn program_pictures_match_code() {
 }
 
 #[test]
-fn pictures_match_kernel_sources() {
+fn documented_diagrams_match_kernel_sources() {
     for (picture, source, line) in CHECKED {
         let text = fs::read_to_string(checkout().join(source)).expect("a source");
         assert!(text.contains(line), "{source} has no more `{line}`: {picture} shows it");

@@ -59,7 +59,7 @@ pub enum ResizeRounding {
     /// `floor(side * scale)`, scale = `min(min_size / short, max_size / long)`.
     FloorScale,
     /// Short side `min_size`, or `max_size * short / long` rounded half to even if that is smaller;
-    /// the long side is truncated and may exceed `max_size`.
+    /// the long side is rounded down and may exceed `max_size`.
     HalfEven,
     /// Both sides `floor(side * scale + 0.5)`, where the scale includes the limit of `max_size`.
     HalfUp,

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keypoints_are_outline_ends_and_centre() {
+    fn keypoints_are_outline_extremes_and_centre() {
         let of = |class_idx| keypoints(&polygon(class_idx, 10.0, 20.0, 8.0));
         let ends = [[14.0, 20.0], [10.0, 24.0], [18.0, 24.0], [14.0, 28.0], [14.0, 24.0]];
         for (class_idx, name) in CLASS_NAMES.iter().enumerate() {

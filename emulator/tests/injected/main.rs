@@ -101,7 +101,12 @@ fn report(line: &str) {
 /// Runs a program in a process; returns its error code, if it completed, and the driver's findings.
 fn process(case: &FaultProgram, is_wrong: bool, report: &Path) -> (Option<i32>, Vec<String>) {
     let mut command = Command::new(env::current_exe().expect("this test"));
-    command.args(["every_program_mistake_is_detected", "--exact", "--nocapture", "--test-threads=1"]);
+    command.args([
+        "every_program_mistake_is_detected",
+        "--exact",
+        "--nocapture",
+        "--test-threads=1",
+    ]);
     for (name, _) in env::vars_os() {
         let is_ours = name.to_string_lossy().starts_with("DRIVER_");
         if is_ours || name == "CUDA_VISIBLE_DEVICES" {

@@ -76,7 +76,7 @@ enum Command {
     Runs(runs::RunsArgs),
     /// Compare runs that were scored on the same data: keys, scores with intervals, curves.
     Compare(compare::CompareArgs),
-    /// Detect objects on images with a trained model; writes COCO results and pictures.
+    /// Detect objects in images with a trained model; writes COCO results and annotated images.
     Predict(predict::PredictArgs),
     /// Serve a trained model over HTTP.
     Serve(serve::ServeArgs),

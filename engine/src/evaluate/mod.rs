@@ -117,7 +117,7 @@ type Positioned = Vec<(usize, ImageDetections)>;
 
 impl Evaluator {
     /// Plans the detection pass for the padded shapes of `data`. `classes` is the trained model's
-    /// number of classes, `state` its state. Does not read annotations yet.
+    /// number of classes, `state` its state. Annotations are read later, when they are needed.
     ///
     /// # Errors
     /// A config that describes no valid program, or the state of a different model.

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn length_and_batch_above_image_count_are_reported() {
+    fn run_length_and_batch_beyond_image_count_are_reported() {
         for (set, words) in [
             (
                 ["train.steps=2004", "train.batch_size=8"],

@@ -83,7 +83,7 @@ mod tests {
 
     /// A busy loop of 300 ms on one thread uses most of one core.
     #[test]
-    fn processor_use_is_measured() {
+    fn cpu_usage_is_measured() {
         let mut usage = Usage::new();
         let started = Instant::now();
         while started.elapsed().as_millis() < 300 {

@@ -205,7 +205,8 @@ fn ema_weights_are_saved_evaluated_and_resumed() {
     assert_eq!(found("resumed"), found("micro"));
 }
 
-/// Use the images of one step without flips: the step records the losses before its update.
+/// Trains and validates on the same batch, without flips: a step records its losses before its
+/// update, so both losses are equal.
 #[test]
 fn validation_losses_match_step_and_do_not_change_training() {
     let place = Place::new();

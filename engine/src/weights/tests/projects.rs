@@ -169,7 +169,7 @@ fn r50(from: &(BuiltProgram, StateSet), is_detectrons: bool) -> BTreeMap<String,
 /// With both published versions of `R-50.pkl`, every MLPerf preset gets the same backbone, whose
 /// norms compute the same as in the file.
 #[test]
-fn both_published_r50_files_fill_mlperf_presets() {
+fn both_published_r50_files_load_into_mlperf_models() {
     let mut from = model("torchvision_r50", &[], 3, 1);
     for norm in norms(&from.0) {
         for what in ["weight", "bias", "running_mean", "running_var"] {

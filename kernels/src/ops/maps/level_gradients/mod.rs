@@ -119,7 +119,13 @@ impl Op for LevelGradients {
         check::arity(NAME, "inputs", inputs, ROI_INPUTS * self.rois.len() + patches)?;
         check::arity(NAME, "updates", updates, 0)?;
         let got = format!("{} heads", self.rois.len());
-        check::parameter(NAME, "rois", self.is_sound(), "one to four heads on equal maps", got)?;
+        check::parameter(
+            NAME,
+            "rois",
+            self.is_sound(),
+            "one to four heads on maps of equal shapes",
+            got,
+        )?;
         let mut maps: Vec<TensorDesc> = vec![];
         for (op, inputs) in self.parts(inputs) {
             let own = op.infer(inputs, &[])?;

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn sampled_roi_lists_are_compact_and_positives_agree() {
+    fn sampled_roi_lists_are_compact_and_positives_match_labels() {
         for case in cases() {
             let outputs = outputs(&case);
             let count = outputs[4].as_i32()[0] as usize;
