@@ -164,7 +164,7 @@ fn small_step() -> Program {
 }
 
 #[test]
-fn small_step_text_matches_record() {
+fn small_step_dump_matches_snapshot() {
     let expected = include_str!("small_step.txt");
     assert_eq!(to_text(&small_step()), expected);
     assert_eq!(to_text(&small_step()), to_text(&small_step()));

@@ -110,8 +110,8 @@ fn report(check: &NodeCheck<'_>, standings: Standings) -> Check {
         }
     }
     say!(
-        "checked at batch 1: {agree} ops and shapes agree with the CPU reference (largest error \
-         {:.2} of what is allowed), {} differ, {} skipped",
+        "checked at batch 1: {agree} op and shape combinations match the CPU reference \
+         (largest error {:.2} of the tolerance), {} differ, {} skipped",
         check.worst(),
         failed.len(),
         skipped.len(),

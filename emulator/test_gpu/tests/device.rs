@@ -129,7 +129,7 @@ fn capture_rejects_wait_for_outside_work() {
 }
 
 #[test]
-fn event_rerecorded_outside_capture_leaves_it() {
+fn event_rerecorded_outside_capture_is_no_longer_in_it() {
     let device = test_gpu::open("A100");
     let [first, second] = [(); 2].map(|()| device.stream().unwrap());
     let event = device.event().unwrap();

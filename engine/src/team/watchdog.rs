@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn watchdog_ends_with_its_work() {
+    fn watchdog_stops_when_watched_work_ends() {
         let progress = Advance::new();
         let (send, received) = channel::<()>();
         progress.watch(Duration::from_secs(3600), move |_| drop(send));

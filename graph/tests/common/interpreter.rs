@@ -101,8 +101,8 @@ impl<'a> Adversary<'a> {
         }
     }
 
-    /// Runs all launches and returns the kept values and the state; returns an error if memory of a
-    /// launch changed while it ran.
+    /// Runs all launches and returns the kept values and the state; returns an error if another
+    /// launch wrote to the memory of a launch while it ran.
     pub(crate) fn run(mut self) -> Result<Outcome, String> {
         while self.done.iter().any(|d| !d) {
             let startable = self.startable();

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn precision_decides_three_roles_only() {
+    fn precision_changes_dtype_of_three_roles_only() {
         let dtypes = |role: Role| Precision::ALL.map(|precision| role.gpu_dtype(precision));
         for role in [Role::Activation, Role::Gradient, Role::Weight] {
             assert_eq!(dtypes(role), [DType::F16, DType::F32, DType::F32]);

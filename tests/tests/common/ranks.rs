@@ -64,8 +64,8 @@ impl<'a> Running<'a> {
         Self::of(place, (0..ranks).map(|_| place.command(arguments)).collect())
     }
 
-    /// Starts one command per rank, with the variables of a launcher. Each command runs in its
-    /// folder, if it sets one.
+    /// Starts one command per rank, with the environment variables that a launcher sets. Each
+    /// command runs in its folder, if it sets one.
     pub(crate) fn of(place: &'a Place, commands: Vec<Command>) -> Self {
         static RUNS: AtomicUsize = AtomicUsize::new(0);
         let job = format!("{} {}", std::process::id(), RUNS.fetch_add(1, Ordering::SeqCst));

@@ -146,7 +146,7 @@ fn user_files_next_to_checkpoints_are_kept() {
 
 /// Good checkpoints are not replaced by non-finite ones, and the failed step can be replayed.
 #[test]
-fn non_finite_loss_saves_no_checkpoint_but_the_step() {
+fn non_finite_loss_saves_replay_instead_of_checkpoint() {
     let wild = "--set solver.learning_rate=1e6 --set solver.clip_norm=0 \
                 --set solver.warmup_steps=0 --set train.checkpoint_every_steps=1 \
                 --set train.eval_every_steps=2";

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn predict_searches_subfolders_except_its_own_pictures() {
+    fn predict_searches_subfolders_and_skips_its_own_output() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         let names =

@@ -7,10 +7,10 @@ use crate::case::{OpCase, floats, integers, normal};
 /// Height and width of each level.
 type Maps<'a> = &'a [(usize, usize)];
 
-/// No image, empty levels, k below, at and above the size of a level, more than eight levels, and
-/// the levels of a training step; levels around the largest that CUDA sorts directly (4,096), and a
-/// k above that size; logits with mostly ties, some NaN and infinities; and logits that are f32 on
-/// every device.
+/// An empty batch, empty levels, k below, at and above the size of a level, more than eight levels,
+/// and the levels of a training step; levels around the largest that CUDA sorts directly (4,096),
+/// and a k above that size; logits that are mostly equal, some NaN or infinite; and logits that are
+/// f32 on every device.
 pub fn cases() -> Vec<OpCase> {
     let shapes: [(usize, usize, Maps<'static>); 11] = [
         (4, 0, &[(2, 3)]),
