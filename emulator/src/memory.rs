@@ -246,7 +246,7 @@ impl Memory {
         let before = table.range(..=address).next_back();
         before.map_or(String::new(), |(first, allocation)| {
             let behind = address - first - allocation.bytes.min((address - first) as usize) as u64;
-            format!("  ({behind} bytes past the end of one of {} bytes)", allocation.bytes)
+            format!(" ({behind} bytes past the end of one of {} bytes)", allocation.bytes)
         })
     }
 

@@ -117,7 +117,7 @@ fn bench_session_is_added_to_history_once() {
     assert_has(&told, &["nodes.json/rows/"]);
     place.write("a/other.json", "{\"commit\": \"another\"}");
     let fault = refused(place, &format!("{add} --replace"));
-    assert!(fault.contains("is of the commit `"), "{fault}");
+    assert!(fault.contains("its commit is `"), "{fault}");
 }
 
 /// One rank with the all-reduces of a multi-rank step: losses are equal up to rounding, the

@@ -320,7 +320,7 @@ fn file_is_found_by_equivalent_name() {
         (&[one], two, Ok(one)),
         (&["A.jpg", "a.jpg"], "a.jpg", Ok("a.jpg")),
         (&["A.jpg", "a.jpg"], "a.JPG", Err("A.jpg, a.jpg; correct file_name")),
-        (&["b.jpg"], "a\\c.jpg", Err("Windows separators there is nothing")),
+        (&["b.jpg"], "a\\c.jpg", Err("Unicode form or separators there is nothing")),
         (&["b.jpg"], "c.jpg", Err("No such file")),
         (&["a.jpg"], "..\\a.jpg", Err("must be a path inside")),
     ] {

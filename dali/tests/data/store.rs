@@ -304,7 +304,7 @@ fn object_extent_is_read_from_index_or_computed() {
         rewrite(&fixture.stored("images.bin"), |bytes| bytes[58] = 0);
         refresh(&fixture, "images.bin");
         assert_eq!(fixture.store().has_extent(0).unwrap(), has_extent, "{side}");
-        assert_fails(index(&fixture), &["older program", "onegraph prep"]);
+        assert_fails(index(&fixture), &["older version", "onegraph prep"]);
     }
 }
 

@@ -170,8 +170,8 @@ fn shared_images_between_sets_are_counted() {
     };
     let train = data(vec![store(0..3)]);
     for (most, val, words) in [
-        (0, 2..4, "1 of the 2 images to score"),
-        (1, 1..4, "1 of the 1 image to score"),
+        (0, 2..4, "1 of the 2 images to evaluate"),
+        (1, 1..4, "1 of the 1 image to evaluate"),
         (0, 3..4, ""),
     ] {
         let mut config = Config::default();

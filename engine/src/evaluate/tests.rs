@@ -33,7 +33,7 @@ fn keypoints_are_written_in_data_set_order() {
     let (config, quiet) = (evaluator.detector.config(), Progress::quiet());
     let data = || DataSet::open(config, Split::Val, &quiet).unwrap();
     let error = data().take_keypoints(&["a".into()], "the model", &quiet).unwrap_err();
-    assert!(error.to_string().contains("those of the model a: give data"), "{error}");
+    assert!(error.to_string().contains("the keypoints of the model are a: use data"), "{error}");
     let (mut reversed, mut names) = (data(), data().keypoints_of_model(config));
     names.reverse();
     reversed.take_keypoints(&names, "the model", &quiet).unwrap();

@@ -129,7 +129,7 @@ mod tests {
             assert_eq!(of.is_interpolated, ![8, 128, 272].contains(&batch));
         }
         assert_eq!(Convergence::of(4), Convergence::of(8));
-        assert!(Convergence::of(512).expect_err("no point").contains("over 272"));
+        assert!(Convergence::of(512).expect_err("no point").contains("up to 272"));
     }
 
     #[test]

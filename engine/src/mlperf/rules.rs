@@ -212,7 +212,7 @@ mod tests {
         for (set, words) in [
             ("solver.learning_rate=0.1201", "not a multiple of 0.02 (Hyperparameters"),
             ("solver.milestones=[12100,16000]", "not (60000, 80000)"),
-            ("model.rpn.post_nms_top_n_train=3000", "3000 proposals"),
+            ("model.rpn.post_nms_top_n_train=3000", "is 3000; 1000, 2000 or 12000 are allowed"),
             ("train.target_box=0.2", "the targets differ (Quality Target"),
             ("model.fpn.channels=128", "model.fpn.channels is 128; the reference has 256 (Model"),
             ("solver.momentum=0.8", "solver.momentum is 0.8; the reference has 0.9"),

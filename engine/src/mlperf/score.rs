@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(score.scored, Scored::NotConverged);
         assert!(score.why_none().expect("a reason").ends_with("result_3.txt is unfinished"));
         runs[4].global_batch = 48;
-        assert!(Score::new(runs.clone()).unwrap_err().to_string().contains("of 48"));
+        assert!(Score::new(runs.clone()).unwrap_err().to_string().contains("has 48"));
         runs[4] = RunLog { platform: Some("other".into()), ..runs[0].clone() };
         assert!(Score::new(runs.clone()).unwrap_err().to_string().contains("system no name"));
         runs[4] = runs[0].clone();

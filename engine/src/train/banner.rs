@@ -236,9 +236,9 @@ mod tests {
         for (set, words) in [
             (
                 ["train.steps=2004", "train.batch_size=8"],
-                "train.steps makes 501 epochs of 8 images",
+                "train.steps gives 501 epochs of 8 images",
             ),
-            (["train.epochs=600", "train.steps=2400"], "train.epochs makes 600 epochs of 8 images"),
+            (["train.epochs=600", "train.steps=2400"], "train.epochs gives 600 epochs of 8 images"),
             (["train.steps=9", "train.batch_size=10"], "size is 10, but an epoch has 8 images"),
             (["train.steps=2000", "train.batch_size=8"], ""),
         ] {
