@@ -192,7 +192,7 @@ fn class_selection_equals_data_with_only_those_classes() {
     let wrong = run("x", "set/store", "--set data.classes=[\"traingle\"]");
     place.bad(&wrong, BAD_CONFIG, &["data.classes", "set/store", "`traingle`", "`triangle`"]);
     let other = run("x", "set/store", &format!("{listed} --set data.val_store=rest"));
-    place.bad(&other, BAD_CONFIG, &["rest has no class", "nor any other", "nearest of its 2"]);
+    place.bad(&other, BAD_CONFIG, &["rest has no class", "nor any other", "most similar of its 2"]);
 }
 
 /// Two sets with equal image ids and different category ids, whose images are joined by dali.
