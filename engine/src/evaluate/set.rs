@@ -62,7 +62,7 @@ impl EvaluationSet {
         let (shared, all) = (self.data.count_shared(&self.images, trained_on), self.images.len());
         (shared > 0).then(|| {
             format!(
-                "warning: {shared} of the {} to evaluate ({}) are also in the training data ({}), \
+                "warning: {shared} of the {} to evaluate ({}) are also trained on ({}), \
                  so the scores say little about new images; remove them from one of the two",
                 counted(all, "image"),
                 self.data.store,

@@ -59,7 +59,7 @@ fn replaced_image_rebuilds_store() {
         &["images match their files"],
     );
     let said = place.run(&format!("inspect {store} --verify --images b/images"));
-    assert!(said.code == BAD_DATA && said.out.contains("of 8 images are not those"), "{said:?}");
+    assert!(said.code == BAD_DATA && said.out.contains("of 8 images are different"), "{said:?}");
     place.flip(&format!("{store}/pixels.bin"));
     let words = ["pixels of image", "checksum", &store, "remove it"];
     place.bad(&format!("inspect {store} --verify"), BAD_DATA, &words);
@@ -166,7 +166,7 @@ fn folder_is_stored_by_detected_format() {
     }
     assert!(!place.join("refused.store").exists());
     place.write("drawn/more.json", place.bytes("drawn/annotations.json"));
-    let words = ["several files", "--split train, val or test"];
+    let words = ["several annotation files", "--split train, val or test"];
     place.bad("prep drawn --split all --out two.store", BAD_DATA, &words);
 }
 

@@ -143,7 +143,8 @@ fn head_with_91_outputs_is_rejected_for_other_categories() {
     let eval = "eval --weights wide.safetensors --config sparse.toml";
     let start = "train sparse.toml --set train.steps=1 --set train.name=next \
                  --set model.num_classes=90 --set model.weights=wide.safetensors";
-    let anew = ["6 initialised, 0 missing", "the predictors are reinitialised", "which its 90"];
+    let anew =
+        ["6 initialised, 0 missing", "the predictors are reinitialised", "does not name its 90"];
     let coco = "class 27 is `backpack` in COCO, but `handbag` (id 27) in";
     let handbag = prepared("handbag", annotations.replace("backpack", "handbag"));
     let mut zero = place.json("sparse.json");

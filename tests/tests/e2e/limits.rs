@@ -53,7 +53,7 @@ fn too_large_batch_is_rejected_before_allocation() {
         "--set eval.batch_size=500 --set model.fpn.channels=256 --set input.min_size=1024 --set \
          input.max_size=1024",
     );
-    place.bad(&large, BAD_CONFIG, &["detection on one batch needs", "lower eval.batch_size"]);
+    place.bad(&large, BAD_CONFIG, &["a batch of detections needs", "lower eval.batch_size"]);
     let wide = micro("--set model.box_head.hidden=[262144,65535]");
     place.bad(&wide, BAD_CONFIG, &["GiB free", "a smaller model"]);
 }
@@ -66,7 +66,7 @@ fn address_space_limit_is_respected() {
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -v 4000000; exec \"$@\"", "sh"]).arg(inner.get_program());
     command.args(inner.get_args()).current_dir(place.path());
-    bad(&mut command, BAD_CONFIG, &["detection on one batch needs"]);
+    bad(&mut command, BAD_CONFIG, &["a batch of detections needs"]);
 }
 
 #[test]

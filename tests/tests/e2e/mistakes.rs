@@ -182,7 +182,7 @@ fn invalid_checkpoints_print_one_line_error() {
         .expect("a rename");
     place.write("runs/micro/last_checkpoint", "checkpoints/step_00000009\n");
     place.write("runs/micro/checkpoints/step_00000009/state.safetensors", bytes);
-    place.bad(resume, FAILED, &["of step 10", "step_00000009"]);
+    place.bad(resume, FAILED, &["belongs to step 10", "step_00000009"]);
     // The fix suggested by the message.
     place.write("runs/micro/last_checkpoint", "checkpoints/step_00000005\n");
     place.good(resume);

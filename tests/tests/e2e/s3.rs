@@ -187,7 +187,7 @@ fn run_continued_elsewhere_is_not_overwritten() {
         std::thread::sleep(Duration::from_millis(50));
     }
     std::thread::sleep(Duration::from_secs(1));
-    server.bucket().write("a stranger on host b\n1\n".into(), taken).expect("an object");
+    server.bucket().write("another process on host b\n1\n".into(), taken).expect("an object");
     std::thread::sleep(Duration::from_secs(11));
     let pid = child.id().to_string();
     assert!(std::process::Command::new("kill").arg(pid).status().expect("kill runs").success());
@@ -197,7 +197,7 @@ fn run_continued_elsewhere_is_not_overwritten() {
     assert_has(
         &err,
         &[
-            "warning: s3://data/runs/micro-2: a stranger on host b writes",
+            "warning: s3://data/runs/micro-2: another process on host b now writes",
             "only the local copy of the run, runs/stage/data/runs/micro-2, is complete",
         ],
     );
