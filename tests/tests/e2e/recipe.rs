@@ -177,7 +177,7 @@ fn class_selection_equals_data_with_only_those_classes() {
     let err = prints(&place, &run("list", "set/store", &listed));
     let objects = |file: &str| place.json(file)["annotations"].as_array().expect("a list").len();
     let (all, some) = (objects("set/annotations.json"), objects("some.json"));
-    let said = format!("2 of 4 classes (data.classes), {} objects of others", all - some);
+    let said = format!("2 of 4 classes (data.classes), {} objects of other classes", all - some);
     assert!(err.contains(&said), "{said}: {err}");
     place.good(&run("some", "some", ""));
     let metrics = |run: &str| place.metrics(&format!("runs/{run}"));
