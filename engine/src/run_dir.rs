@@ -249,7 +249,8 @@ pub(crate) fn refuse(path: &Path, key: &str) -> Result<(), EngineError> {
 /// Writes a file with [`dali::file::write`], and creates its folder if missing.
 ///
 /// # Errors
-/// As for [`make_dir`]; [`EngineError::Io`] names the file.
+/// [`EngineError::Usage`] for a URI or if a file is in the way of the folder, [`EngineError::Io`]
+/// names the file.
 pub fn write_whole(path: &Path, contents: &[u8]) -> Result<(), EngineError> {
     path.parent().map_or(Ok(()), make_dir)?;
     replace(path, contents)
