@@ -91,8 +91,8 @@ fn matching_equals_hand_computed_values() {
         0.1, 0.1, 0.1, 0.1, 0.0,
     ];
     assert_eq!(match_iou(&iou, 5, thresholds, false), [0, BETWEEN, BETWEEN, BETWEEN, BELOW]);
-    // Row 2 has its highest IoU, 0.1, in four columns: each is matched with the best row of its own
-    // column.
+    // Row 2 has its highest IoU, 0.1, in four columns: each column is matched with its best
+    // row.
     assert_eq!(match_iou(&iou, 5, thresholds, true), [0, 0, 1, 0, BELOW]);
     assert_eq!(match_iou(&[], 2, thresholds, true), [BELOW; 2]);
     assert_eq!(match_boxes(&[A, B], &[], thresholds, false), [BELOW; 2]);
