@@ -20,7 +20,7 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["masks", "keypoints"])
-def test_an_earlier_run_is_read_and_detects(folder, name):
+def test_earlier_run_loads_and_detects(folder, name):
     run = onegraph.Run(f"runs/{name}")
     assert [row["step"] for row in run.metrics if "loss" in row] == [1, 2, 3, 4]
     assert run.report["state"] == "done" and "[model]" in run.config
@@ -44,7 +44,7 @@ def test_an_earlier_run_is_read_and_detects(folder, name):
         assert found.masks is None and found.rles is None
 
 
-def test_an_earlier_store_is_read(folder):
+def test_earlier_store_opens(folder):
     store = onegraph.Store(path="shapes.store")
     names = {"id", "file_name", "image", "boxes", "labels", "crowd", "masks", "keypoints"}
     assert (len(store), len(store.classes)) == (6, 4)
@@ -54,7 +54,7 @@ def test_an_earlier_store_is_read(folder):
         onegraph.Store("runs")
 
 
-def test_an_earlier_run_is_resumed_by_the_same_call(folder):
+def test_earlier_run_is_resumed_by_the_same_call(folder):
     rows = []
     run = onegraph.train(
         resume="runs/masks", device="cpu", progress=rows.append, **{"train.steps": 5}

@@ -67,7 +67,7 @@ def weights(run):
     return found[0].read_bytes()
 
 
-def test_training_tells_of_each_step_and_leaves_a_run(trained):
+def test_train_reports_each_step_and_returns_run(trained):
     run, rows, _ = trained
     assert [row["step"] for row in rows if "loss" in row] == list(range(1, 13))
     assert all(np.isfinite(row["loss"]) for row in rows if "loss" in row)
@@ -76,7 +76,7 @@ def test_training_tells_of_each_step_and_leaves_a_run(trained):
     assert "[train]" in run.config
 
 
-def test_python_finds_what_the_command_finds(trained, picture, tmp_path):
+def test_predictions_match_predict_command(trained, picture, tmp_path):
     run, image, path = trained[0], *picture
     command = [COMMAND, "predict", "--run", run.path, "--out", tmp_path, "--device", "cpu", path]
     subprocess.run(command, check=True, capture_output=True)
@@ -95,7 +95,7 @@ def test_python_finds_what_the_command_finds(trained, picture, tmp_path):
         assert again.rles == found.rles
 
 
-def test_masks_labels_and_names_belong_together(trained, picture):
+def test_masks_labels_and_names_are_consistent(trained, picture):
     model, image = trained[0].predictor(device="cpu"), picture[0]
     found = model.predict(image)
     assert found.masks.dtype == bool and found.masks.shape == (len(found), *image.shape[:2])
@@ -118,14 +118,14 @@ def onegraph_empty(rle):
             return text
 
 
-def test_a_view_of_an_array_is_read_as_it_looks(trained, picture):
+def test_strided_array_view_is_read_correctly(trained, picture):
     model, image = trained[0].predictor(device="cpu"), picture[0]
     mirrored = model.predict(image[:, ::-1])
     assert np.array_equal(mirrored.boxes, model.predict(image[:, ::-1].copy()).boxes)
     assert not np.array_equal(mirrored.boxes, model.predict(image).boxes)
 
 
-def test_other_threads_run_while_the_model_does(trained, picture):
+def test_predict_releases_the_gil(trained, picture):
     model, image = trained[0].predictor(device="cpu"), picture[0]
     done, counted = threading.Event(), []
 
@@ -144,7 +144,7 @@ def test_other_threads_run_while_the_model_does(trained, picture):
     assert during > 5
 
 
-def test_a_store_is_a_sequence_of_images(trained):
+def test_store_is_a_sequence_of_images(trained):
     images = onegraph.Store(store(trained))
     assert len(images) == 32 == len(list(images))
     image = images[-1]
@@ -161,7 +161,7 @@ def test_a_store_is_a_sequence_of_images(trained):
         images[32]
 
 
-def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path):
+def test_interrupted_run_resumes_bit_identically(tmp_path):
     def stop(row):
         if row.get("step") == 3:
             os.kill(os.getpid(), signal.SIGINT)
@@ -183,7 +183,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path):
     assert weights(whole) == weights(other)
 
 
-def test_an_exception_of_the_callback_ends_the_run(tmp_path):
+def test_callback_exception_ends_run(tmp_path):
     def refuse(row):
         raise ValueError("enough")
 
@@ -214,13 +214,13 @@ def test_an_exception_of_the_callback_ends_the_run(tmp_path):
         (lambda model: onegraph.train("tiny", **{"train.steps": "many"}), "train.steps"),
     ],
 )
-def test_a_mistake_gets_a_sentence(trained, call, sentence):
+def test_invalid_argument_raises_one_line_error(trained, call, sentence):
     with pytest.raises(onegraph.Error, match=sentence) as fault:
         call(trained[0].predictor(device="cpu"))
     assert "panicked" not in str(fault.value)
 
 
-def test_the_blocks_of_the_page_run(trained, picture, tmp_path, monkeypatch, capsys):
+def test_documented_examples_run(trained, picture, tmp_path, monkeypatch, capsys):
     page = Path(__file__).parents[2] / "docs" / "python.md"
     blocks = [part.split("```")[0] for part in page.read_text().split("```python\n")[1:]]
     assert len(blocks) == 3
@@ -239,6 +239,6 @@ def test_the_blocks_of_the_page_run(trained, picture, tmp_path, monkeypatch, cap
     assert "(" in capsys.readouterr().out
 
 
-def test_the_command_is_installed():
+def test_command_is_installed():
     version = subprocess.run([COMMAND, "--version"], check=True, capture_output=True, text=True)
     assert version.stdout.startswith("onegraph ")
