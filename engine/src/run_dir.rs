@@ -236,7 +236,7 @@ pub(crate) fn is_remote(path: &Path) -> bool {
 ///
 /// # Errors
 /// [`EngineError::Usage`] names the key.
-pub(crate) fn refuse(path: &Path, key: &str) -> Result<(), EngineError> {
+pub(crate) fn require_local(path: &Path, key: &str) -> Result<(), EngineError> {
     match is_remote(path) {
         true => Err(EngineError::Usage(format!(
             "{key} is {}, but it must be a local path",
@@ -270,7 +270,7 @@ pub(crate) fn replace(path: &Path, contents: &[u8]) -> Result<(), EngineError> {
 /// [`EngineError::Usage`] for a URI, or if a file has this name; [`EngineError::Io`] if creation
 /// fails.
 pub(crate) fn make_dir(path: &Path) -> Result<(), EngineError> {
-    refuse(path, "the output")?;
+    require_local(path, "the output")?;
     if path.is_file() {
         let message =
             format!("{} is a file, but a directory should be created there", path.display());

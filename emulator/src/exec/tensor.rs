@@ -142,9 +142,9 @@ pub(super) fn multiply<const K: usize>(
             }
             Sums::Cut { group, bits } => {
                 for column in 0..8 {
-                    let wgmmas: [f64; K] =
+                    let products: [f64; K] =
                         std::array::from_fn(|k| f64::from(row[k]) * f64::from(b[k][column]));
-                    for part in wgmmas.chunks(group) {
+                    for part in products.chunks(group) {
                         sum[column] = cut(part, sum[column], bits);
                     }
                 }
@@ -156,8 +156,8 @@ pub(super) fn multiply<const K: usize>(
 /// The sum of `c` and the terms: all are aligned to the largest one, truncated to `bits` more bits
 /// than fp32 has, and summed exactly; the sum is truncated to fp32. NaN and infinity are
 /// propagated.
-fn cut(wgmmas: &[f64], c: f32, bits: i32) -> f32 {
-    let terms = || wgmmas.iter().copied().chain([f64::from(c)]);
+fn cut(products: &[f64], c: f32, bits: i32) -> f32 {
+    let terms = || products.iter().copied().chain([f64::from(c)]);
     let plain: f64 = terms().sum();
     let largest = terms().fold(0f64, |largest, term| largest.max(term.abs()));
     if !plain.is_finite() || largest == 0.0 {

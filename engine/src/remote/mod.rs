@@ -15,7 +15,7 @@ use crate::error::EngineError;
 use crate::progress::Progress;
 use crate::run_dir::{Choice, RunDir};
 
-pub(crate) use crate::run_dir::{is_remote, refuse};
+pub(crate) use crate::run_dir::{is_remote, require_local};
 pub(crate) use runs::Kept;
 
 /// The default staging directory.

@@ -146,7 +146,9 @@ fn check_data(data: &Data) -> Result<(), EngineError> {
              rules forbid: make one store of each split with `onegraph prep`, and leave {key} out"
         )));
     }
-    stores(data).iter().try_for_each(|store| remote::refuse(store, "the store of a timed run"))
+    stores(data)
+        .iter()
+        .try_for_each(|store| remote::require_local(store, "the store of a timed run"))
 }
 
 /// The stores that are named in the config.
@@ -343,7 +345,7 @@ fn timed_run(
 ) -> Result<Outcome, EngineError> {
     let path = team.share("the run directory", || {
         let parent = Path::new(&config.train.run_dir);
-        remote::refuse(parent, "train.run_dir")?;
+        remote::require_local(parent, "train.run_dir")?;
         let run = RunDir::create(parent, &run_name(number))?;
         Ok(run.path().to_path_buf())
     })?;
