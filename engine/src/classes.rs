@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn surplus_classes_get_unused_numbers() {
+    fn unused_class_numbers_have_no_category() {
         let categories = |ids: &[u64]| -> Vec<(String, u64)> {
             ids.iter().map(|id| (format!("c{id}"), *id)).collect()
         };

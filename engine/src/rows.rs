@@ -27,7 +27,7 @@ mod tests {
     use super::close_up;
 
     #[test]
-    fn empty_rows_are_removed() {
+    fn kept_rows_move_to_front_and_rest_is_cleared() {
         let mut values = [1, 1, 2, 2, 3, 3, 4, 4, 0, 0];
         close_up(&mut values, 2, &[1, 3]);
         assert_eq!(values, [2, 2, 4, 4, 0, 0, 0, 0, 0, 0]);

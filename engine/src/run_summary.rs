@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn last_steps_are_found_despite_long_or_truncated_records() {
+    fn last_steps_are_found_in_long_file_with_truncated_end() {
         let parent = tempfile::tempdir().unwrap();
         let run = RunDir::create(parent.path(), "run").unwrap();
         let step = |step: u64, loss: Value| {

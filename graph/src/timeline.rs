@@ -168,7 +168,7 @@ mod tests {
     use super::StampCost;
 
     #[test]
-    fn coarse_clock_is_detected_by_its_resolution() {
+    fn stamp_cost_matches_hand_computed_values() {
         let fine = StampCost::of(&[100, 2_132, 4_100, 6_100]);
         assert_eq!((fine.stamps, fine.each_us, fine.step_ns, fine.distinct), (4, 2.0, 1_968, 4));
         let coarse = StampCost::of(&[1_024, 1_024, 1_024, 2_048, 2_048]);

@@ -333,7 +333,7 @@ fn two_parameters_can_share_one_gradient() {
 
 /// The sum of a shared parameter's gradients belongs to the part that reads it first.
 #[test]
-fn gradient_sum_is_attributed_to_parameter_part() {
+fn gradient_sum_is_attributed_to_first_reader_part() {
     let (mut program, _, w) = start(2);
     let x = program.input("x", vector(2));
     let losses = [("other", x), ("first", w), ("second", w)].map(|(part, from)| {

@@ -213,7 +213,7 @@ fn missing_bucket_wait_is_rejected() {
 }
 
 #[test]
-fn missing_and_repeated_gradients_are_accepted() {
+fn empty_and_repeated_gradients_are_accepted() {
     let mut p = Program::new();
     assert!(all_reduce_buckets(&mut p, &[], 0.5, 8).expect("nothing to do").is_empty());
     assert!(p.nodes().is_empty());

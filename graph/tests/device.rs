@@ -162,7 +162,7 @@ fn hundred_steps_leak_nothing() {
 /// Graph and stream are released while a replay is in flight: the replay completes, and no other
 /// work uses them.
 #[test]
-fn dropped_executor_finishes_its_work() {
+fn graph_and_stream_freed_in_flight_finish_replay() {
     let device = Arc::new(test_gpu::open("A100 SEED=3"));
     let mut executor = executor(&device, 1);
     let stream = device.stream().expect("a stream");
@@ -208,7 +208,7 @@ impl kernels::Op for TooLong {
 
 /// After a kernel has failed, every query returns the same error, without a panic or a wait.
 #[test]
-fn step_fault_is_reported_by_next_step() {
+fn step_fault_is_reported_by_every_later_query() {
     let mut program = Program::new();
     let x = program.input("x", TensorDesc::new(Role::Gradient, &[ALIGNMENT / 2]));
     let y = program.node(TooLong, [x]);

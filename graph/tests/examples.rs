@@ -22,7 +22,7 @@ lessons! {
 type Lesson = fn(&mut dyn Write) -> Result<(), Box<dyn Error>>;
 
 #[test]
-fn every_example_exits_as_documented() {
+fn every_example_ends_with_documented_line() {
     let lessons: [(Lesson, &str); 6] = [
         (first_program::lesson, "z = x + relu(x w^T + b) = [3.0, 5.0, 3.0, 9.0, 11.0, 6.0]"),
         (gradient::lesson, "15 gradients up to 0.57 agree to 1e-4"),

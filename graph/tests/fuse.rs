@@ -161,7 +161,7 @@ fn gemms_with_common_sum_accumulate() {
 
 /// A gradient that is kept, or that is not computed by a GEMM, remains a separate tensor.
 #[test]
-fn tensor_with_another_reader_is_not_fused() {
+fn kept_or_non_gemm_gradient_is_not_fused() {
     let mut net = Net::new();
     let x = net.x();
     let y = net.conv(x, 3, true);
@@ -350,8 +350,7 @@ fn weight_gradient_also_sums_bias_gradient() {
     }
 }
 
-/// A bias gradient remains a separate node if no weight gradient reads its input, or if their
-/// counts differ.
+/// A bias gradient remains a separate node if its count differs from the weight gradient's.
 #[test]
 fn bias_sum_over_other_rows_is_not_fused() {
     let [mut program, _] = biased(false);

@@ -29,7 +29,7 @@ fn op_error_names_part_op_and_tensor() {
 }
 
 #[test]
-fn duplicate_tensor_name_is_rejected_and_op_names_its_outputs() {
+fn duplicate_name_or_wrong_output_count_is_rejected() {
     type Mistake = fn(&mut Program, TensorId);
     let mistakes: [(Mistake, &str); 5] = [
         (

@@ -163,7 +163,7 @@ fn ground_truth_from_parts_matches_file() {
 }
 
 #[test]
-fn results_file_round_trips() {
+fn results_file_has_exact_text_and_survives_invalid_write() {
     let folder = Folder::new();
     let mut with_mask = detection(5, [1.25, 2.0, 10.0, 1.0 / 3.0], 0.1);
     with_mask.segmentation = Some(encode_mask(20, 30, &[1; 600]));

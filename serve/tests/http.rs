@@ -256,7 +256,7 @@ fn disconnected_client_leaves_no_request_in_flight() {
 }
 
 #[test]
-fn excess_requests_get_503_with_retry_after() {
+fn excess_requests_get_503_and_accepted_ones_are_answered() {
     let server = Server::start(limits(), true);
     let held: Vec<TcpStream> = (0..4).map(|_| server.send(&post("image/png", b"img1"))).collect();
     server.in_flight(4);

@@ -49,18 +49,18 @@ fn detectron2_data_matches_golden() {
 }
 
 #[test]
-fn torchvision_onnx_matches_golden() {
+fn torchvision_onnx_matches_own_detections() {
     [&PLAIN, &V2].into_iter().for_each(onnx_files::agrees);
 }
 
 #[test]
-fn detectron2_onnx_matches_golden() {
+fn detectron2_onnx_matches_own_detections() {
     [&FPN, &LSJ, &CASCADE, &GN].into_iter().for_each(onnx_files::agrees);
 }
 
 /// The model uses inclusive boxes and BGR images that are resized as bytes.
 #[test]
-fn mlperf_onnx_matches_golden() {
+fn mlperf_onnx_matches_own_detections() {
     onnx_files::agrees(&MLPERF);
 }
 

@@ -38,7 +38,7 @@ fn weighted(config: &Config, loaded: &Loaded, theirs: &str) -> [f32; 1] {
 }
 
 #[test]
-fn model_inputs_and_losses_match_golden() {
+fn model_losses_and_steps_match_golden() {
     trained().for_each(inputs_losses);
 }
 

@@ -154,7 +154,7 @@ const BODIES: [(&str, &str); 6] = [
 /// `tv_state_dicts.json`: the backbone of a preset has each tensor of the classifier, except for
 /// the classifier's last layers and the counters of batch norms.
 #[test]
-fn classifier_weights_match_golden() {
+fn classifier_tensor_names_and_shapes_match_golden() {
     let Some(tables) = golden_json("tv_state_dicts.json") else { return };
     for (model, preset) in BODIES {
         let (all, _) = shapes(&torchvision(model, preset), Dialect::Torchvision, &BTreeMap::new());

@@ -254,7 +254,7 @@ fn detection_accepts_new_shapes_sizes_and_weights() {
 
 /// When a detector plans again for larger images, it releases the old graphs, streams and events.
 #[test]
-fn replanning_leaks_no_device_memory() {
+fn replanning_leaks_no_graphs_streams_or_events() {
     let place = Place::new();
     let config = place.config(&[]);
     let data = DataSet::open(&config, Split::Val, &Progress::quiet()).expect("images");

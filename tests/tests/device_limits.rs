@@ -369,7 +369,7 @@ fn ptx_needs_no_external_symbol() {
 /// Dynamically indexed arrays are in local memory, which only single-threaded kernels may use. The
 /// compile tool checks for register spills.
 #[test]
-fn kernels_use_no_local_memory() {
+fn kernels_keep_no_arrays_in_local_memory() {
     // The range reduction of cosine for large arguments keeps a table in local memory.
     let one_thread = ["control_step"];
     for source in &kernels().manifest().sources {

@@ -161,7 +161,7 @@ fn accuracies_do_not_change_training() {
 }
 
 /// Collecting tensors does not affect a run, even on a device, where it prevents steps from
-/// overlapping. The collected gradients belong to the step: their norm equals the logged norm.
+/// overlapping. The collected gradients belong to the step.
 #[test]
 fn collected_tensors_do_not_change_training() {
     let rules = "train.log=[{of='gradients', every=1}, {of='activations', every=1}]";
@@ -290,10 +290,10 @@ fn state_change_between_steps_keeps_ring_consistent() {
     assert_eq!(losses(&records), losses(&steps(&mut whole, 6)));
 }
 
-/// If a kernel fails while steps are in flight, every later step returns the same error message,
-/// without a wait or panic.
+/// If a kernel fails while steps are in flight, a later step returns its error, and so do further
+/// steps, without a wait or panic.
 #[test]
-fn device_fault_fails_next_step() {
+fn device_fault_fails_a_later_step() {
     let run = Run::new(&[]);
     let device = Arc::new(test_gpu::open("A100 SEED=1"));
     let mut trainer = run.trainer(&Backend::Device(device.clone()));

@@ -66,7 +66,7 @@ fn every_documented_command_is_accepted() {
 
 /// Figures and names that pages copy from the code.
 #[test]
-fn generated_parts_of_documents_are_current() {
+fn figures_copied_into_documents_match_code() {
     let read = |path: &str| fs::read_to_string(root().join(path)).expect("a file");
     let holds = |page: &str, words: &str| {
         assert!(read(page).contains(words), "{page} does not say `{words}`, as the code does");

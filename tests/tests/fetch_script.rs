@@ -92,7 +92,7 @@ fn small_coco() -> (Place, Arc<Mutex<Served>>, String) {
 /// of the training images, the next run of the script continues there; a run after a complete
 /// download downloads nothing.
 #[test]
-fn truncated_or_wrong_download_is_fetched_again() {
+fn interrupted_download_resumes_and_wrong_file_is_removed() {
     let (place, served, mirror) = small_coco();
     let asked = || std::mem::take(&mut served.lock().expect("unpoisoned").asked);
     let fetch = |code: i32, words: &str| {

@@ -46,7 +46,7 @@ fn kernels(step: &Prepared) -> BTreeMap<&'static str, usize> {
 /// No backward node over backbone and FPN maps only adds or masks. One sum remains, of the gradient
 /// of the coarsest output and that from its subsampled map: 6 MB.
 #[test]
-fn backbone_and_fpn_have_no_elementwise_pass() {
+fn fusion_leaves_one_elementwise_sum_in_backbone_and_fpn() {
     let (plain, fused) = (step(&Fused::all()), step(&[]));
     let count = |step: &Prepared, op: &str, part: &str| {
         let nodes = step.program.nodes().iter();

@@ -138,7 +138,7 @@ fn mpirun_script_passes_arguments_and_forwards_signals() {
 }
 
 #[test]
-fn emulated_hosts_have_separate_names_and_addresses() {
+fn two_hosts_script_starts_ranks_and_reports_exit_codes() {
     if !has_namespaces() {
         return;
     }
@@ -254,7 +254,7 @@ fn sagemaker_script_starts_ranks_and_serves_weights() {
 /// In the SageMaker example job, the config is a preset, all other parameters are config keys, and
 /// paths are channels.
 #[test]
-fn example_job_names_existing_files() {
+fn example_job_names_known_preset_keys_and_channels() {
     let text = fs::read_to_string(scripts().join("sagemaker/training-job.json")).expect("a job");
     let job: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     let channels = as_list(&job["InputDataConfig"]).iter();

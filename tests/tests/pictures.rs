@@ -165,7 +165,7 @@ fn program_pictures_match_code() {
 }
 
 #[test]
-fn documented_diagrams_match_kernel_sources() {
+fn source_lines_shown_in_diagrams_exist() {
     for (picture, source, line) in CHECKED {
         let text = fs::read_to_string(checkout().join(source)).expect("a source");
         assert!(text.contains(line), "{source} has no more `{line}`: {picture} shows it");
@@ -265,7 +265,7 @@ fn live_blocks_are_drawn_without_overlap() {
 }
 
 #[test]
-fn every_program_has_a_picture_by_parts() {
+fn program_pictures_are_drawn_for_presets_and_passes() {
     let place = Place::new();
     for preset in ["micro", "quickstart", "torchvision_r101", "faster_r50"] {
         for pass in ["", "--detection"] {

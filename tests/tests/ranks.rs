@@ -107,7 +107,7 @@ fn device_ranks_match_single_device_step() {
 /// All-reduces in a group of one rank only round gradients to fp16, also if images are missing in
 /// the batch: this data set has two images for a batch of eight.
 #[test]
-fn single_rank_all_reduce_does_not_change_step() {
+fn single_rank_all_reduce_only_rounds_gradients() {
     for images in ["data.synthetic.train_images=18", "data.synthetic.train_images=2"] {
         let run = Run::new(&[&TWENTY[..], &["solver.initial_loss_scale=1024", images]].concat());
         let [plain, sums] = [false, true].map(|reducing| {

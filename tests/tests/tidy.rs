@@ -96,7 +96,7 @@ fn graph_has_no_detection_terms() {
 }
 
 #[test]
-fn limit_names_begin_with_max_or_min() {
+fn limit_names_do_not_begin_with_most_or_least() {
     hold(source_files().iter().flat_map(words::limit_faults).collect());
 }
 
@@ -129,7 +129,7 @@ fn every_kernel_has_its_header() {
 }
 
 #[test]
-fn shape_letter_has_one_meaning() {
+fn glossary_explains_each_letter_and_noun_once() {
     hold(cuda::glossary_faults(&tracked()));
 }
 

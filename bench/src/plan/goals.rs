@@ -35,7 +35,7 @@ const GIGABYTES: f64 = 3.4;
 const KERNELS: usize = 343;
 
 #[test]
-fn step_flops_bytes_and_kernels_match_record() {
+fn step_flops_bytes_and_kernels_stay_within_limits() {
     let step = step(&Gpu::h100(), Case::Expected, PaddedShape { height: 800, width: 1088 });
     let of_image = |value: f64, unit: f64| value / unit / IMAGES as f64;
     let tflop = of_image(step.sum(|node| node.flops), 1e12);
@@ -164,6 +164,6 @@ fn model_table_in_docs_matches_plan() {
     assert!(
         page == made,
         "docs/models.md differs from the plan; write its table again: \
-         ONEGRAPH_DOCS=write cargo test --release -p bench table_of_models"
+         ONEGRAPH_DOCS=write cargo test --release -p bench model_table_in_docs"
     );
 }

@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn repeated_images_are_spread_evenly() {
+    fn first_image_of_epoch_is_uniformly_distributed() {
         let sizes = vec![(32, 32); 16];
         let shapes = choose_shapes(&sizes, 1, 32);
         let order = Order::new(&sizes, &shapes, 1, 5, &[]).expect("sound");
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn unrepeated_images_keep_earlier_order() {
+    fn repeat_count_of_one_keeps_order() {
         let sizes: Vec<(u32, u32)> = (0..90).map(|i| (64, 64 + i)).collect();
         let shapes = choose_shapes(&sizes, 3, 32);
         let plain = Order::new(&sizes, &shapes, 8, 5, &[]).expect("sound");

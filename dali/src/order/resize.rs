@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn coco_sizes_match_both_resize_rules() {
+    fn resized_sizes_match_all_three_rounding_rules() {
         use ResizeRounding::{FloorScale, HalfEven, HalfUp};
         // (height, width), then the results from torchvision, maskrcnn-benchmark and detectron2 for
         // sizes 800 and 1333.

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn random_sizes_fit_chosen_shapes() {
+    fn two_distinct_sizes_become_the_two_shapes() {
         // Nine images of 64x64 and one of 64x320: the two shapes are these two sizes.
         let mut sizes = vec![(64, 64); 9];
         sizes.push((64, 320));

@@ -123,7 +123,7 @@ fn check_unreadable(sound: &Sound, files: &[&str]) {
 }
 
 #[test]
-fn invalid_yolo_prints_one_line_error() {
+fn invalid_yolo_gives_one_line_error() {
     let write = |set: &Path| {
         put(set, "data.yaml", "path: .\ntrain: images/train\nval: images/val\nnames: [ant, bee]\n");
         picture(set, "images/train/a.jpg");
@@ -236,7 +236,7 @@ fn values(first: u8, second: u8) -> Vec<u8> {
 }
 
 #[test]
-fn invalid_labelme_prints_one_line_error() {
+fn invalid_labelme_gives_one_line_error() {
     let write = |set: &Path| {
         picture(set, "a.jpg");
         let mask = STANDARD.encode(values(1, 1));
@@ -291,7 +291,7 @@ fn invalid_labelme_prints_one_line_error() {
 }
 
 #[test]
-fn invalid_cvat_prints_one_line_error() {
+fn invalid_cvat_gives_one_line_error() {
     let write = |set: &Path| {
         picture(set, "images/a.jpg");
         let text = r#"<annotations><meta><task><labels>
@@ -355,7 +355,7 @@ fn write_voc(set: &Path) {
 }
 
 #[test]
-fn invalid_voc_prints_one_line_error() {
+fn invalid_voc_gives_one_line_error() {
     let a = "Annotations/a.xml";
     let mask = "SegmentationObject/a.png";
     let sound = Sound { format: "voc", split: Some("train"), write: write_voc };
@@ -407,7 +407,7 @@ fn invalid_voc_prints_one_line_error() {
 }
 
 #[test]
-fn invalid_mask_folder_prints_one_line_error() {
+fn invalid_mask_folder_gives_one_line_error() {
     let write = |set: &Path| {
         picture(set, "images/a.jpg");
         picture(set, "images/b.jpg");
@@ -471,7 +471,7 @@ fn invalid_mask_folder_prints_one_line_error() {
 }
 
 #[test]
-fn invalid_coco_folder_prints_one_line_error() {
+fn invalid_coco_folder_gives_one_line_error() {
     let write = |set: &Path| {
         picture(set, "images/a.jpg");
         let text = r#"{"images": [{"id": 7, "file_name": "a.jpg", "width": 20, "height": 10}],

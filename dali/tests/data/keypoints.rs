@@ -57,7 +57,7 @@ fn prep_stores_keypoints() {
 }
 
 #[test]
-fn store_without_keypoints_is_unchanged() {
+fn keypoints_without_names_or_lists_are_not_stored() {
     let plain = Fixture::prepared();
     let header = std::fs::read_to_string(plain.stored("header.json")).unwrap();
     assert!(!header.contains("keypoints"), "{header}");
@@ -147,7 +147,7 @@ fn categories_with_differing_keypoints_store_none() {
 
 /// Changes a value, a length, a count and the names, with valid checksums.
 #[test]
-fn verify_detects_changed_keypoints() {
+fn inconsistent_keypoints_are_rejected_on_open() {
     let altered = |alter: &dyn Fn(&mut Vec<u8>), said: &str| {
         let fixture = prepared();
         rewrite(&fixture.stored("keypoints.bin"), alter);
@@ -266,7 +266,7 @@ fn file_without_keypoints_keeps_its_source_key() {
 
 /// The key of a data set in a different format is computed as in versions without keypoints.
 #[test]
-fn data_set_without_keypoints_prints_unchanged_summary() {
+fn annotation_without_keypoints_keeps_debug_text() {
     let object: coco::Annotation =
         serde_json::from_str(r#"{"id": 1, "image_id": 2, "category_id": 3}"#).unwrap();
     let printed = "Annotation { id: 1, image_id: 2, category_id: 3, bbox: None, area: None, \

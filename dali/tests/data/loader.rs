@@ -165,7 +165,7 @@ fn too_small_slot_is_rejected_by_name() {
 }
 
 #[test]
-fn unfillable_layout_is_rejected_with_one_line_error() {
+fn unfillable_layout_is_rejected() {
     let store = Arc::new(prepared());
     let error = |change: &dyn Fn(&mut Vec<Array>)| {
         let mut all = arrays(store.contents().capacities);

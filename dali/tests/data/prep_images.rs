@@ -90,7 +90,7 @@ fn grey_and_progressive_jpeg_decode_to_rgb() {
 }
 
 #[test]
-fn every_png_type_is_stored_losslessly() {
+fn rgb_rgba_16_bit_and_grey_png_are_stored_losslessly() {
     let values = gradient(20, 10);
     let grey = GrayImage::from_fn(20, 10, |x, y| Luma([(x * 7 + y) as u8]));
     let grey_rgb: Vec<u8> = grey.as_raw().iter().flat_map(|&value| [value; 3]).collect();
@@ -156,7 +156,7 @@ fn cmyk_jpeg_decodes_to_rgb() {
 }
 
 #[test]
-fn jpeg_cut_at_any_byte_is_rejected_as_truncated() {
+fn truncated_jpeg_is_rejected() {
     let whole = jpeg(&gradient(20, 10), 20, 10, ColorType::Rgb);
     for len in [3, 20, whole.len() / 2, whole.len() - 30, whole.len() - 2, whole.len() - 1] {
         with_file(&whole[..len]).assert_refused(&[
@@ -197,7 +197,7 @@ fn corrupt_image_is_reported_without_panic() {
 }
 
 #[test]
-fn missing_file_and_wrong_size_report_file_and_annotation() {
+fn missing_file_and_wrong_size_report_image_and_file() {
     let fixture = Fixture::new();
     std::fs::remove_file(fixture.images().join("a.jpg")).unwrap();
     // The message names `prep`, since `train` builds stores too, but without this option.

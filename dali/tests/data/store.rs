@@ -48,7 +48,7 @@ pub(crate) fn open_error(fixture: &Fixture) -> String {
 }
 
 #[test]
-fn verify_detects_changed_byte_in_any_file() {
+fn changed_byte_in_store_file_is_detected() {
     let index = ["images.bin", "names.bin"];
     for name in ["objects.bin", "parts.bin", "coords.bin", "keypoints.bin"].iter().chain(&index) {
         let fixture = keypoints::prepared();
@@ -75,7 +75,7 @@ fn verify_detects_changed_byte_in_any_file() {
 
 /// Flips every 37th bit, one at a time: a decoder would detect few of these errors.
 #[test]
-fn verify_detects_every_changed_pixel_bit() {
+fn changed_pixel_bit_is_rejected_when_decoding() {
     let fixture = Fixture::prepared();
     let path = fixture.stored("pixels.bin");
     let sound = std::fs::read(&path).unwrap();
@@ -163,7 +163,7 @@ fn cut(path: &Path, len: u64) {
 }
 
 #[test]
-fn store_truncated_while_open_prints_one_line_error() {
+fn pixels_truncated_while_open_are_reported() {
     let fixture = Fixture::prepared();
     let store = fixture.store();
     let path = fixture.stored("pixels.bin");
@@ -173,8 +173,8 @@ fn store_truncated_while_open_prints_one_line_error() {
 
 /// The test runs itself as a child process, as the signal ends the process.
 #[test]
-fn bus_error_prints_one_line_error_and_exit_code() {
-    const NAME: &str = "store::bus_error_prints_one_line_error_and_exit_code";
+fn bus_error_prints_error_and_exits_with_given_code() {
+    const NAME: &str = "store::bus_error_prints_error_and_exits_with_given_code";
     if std::env::var_os("ONEGRAPH_TEST_CUT").is_some() {
         dali::store::exit_on_bus_errors(4).unwrap();
         let fixture = Fixture::prepared();

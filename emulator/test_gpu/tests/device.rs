@@ -159,7 +159,7 @@ fn kernel_writes_to_pinned_memory() {
 }
 
 #[test]
-fn oversized_launch_is_rejected() {
+fn invalid_launch_and_allocation_are_rejected() {
     let work = Work::new(test_gpu::open("A100"));
     let refused = |launch: Launch| {
         let fault = work.device.launch(work.streams[0], &launch).unwrap_err();

@@ -101,12 +101,7 @@ fn report(line: &str) {
 /// Runs a program in a process; returns its error code, if it completed, and the driver's findings.
 fn process(case: &FaultProgram, is_wrong: bool, report: &Path) -> (Option<i32>, Vec<String>) {
     let mut command = Command::new(env::current_exe().expect("this test"));
-    command.args([
-        "every_program_mistake_is_detected",
-        "--exact",
-        "--nocapture",
-        "--test-threads=1",
-    ]);
+    command.args(["every_host_mistake_is_detected", "--exact", "--nocapture", "--test-threads=1"]);
     for (name, _) in env::vars_os() {
         let is_ours = name.to_string_lossy().starts_with("DRIVER_");
         if is_ours || name == "CUDA_VISIBLE_DEVICES" {
@@ -175,7 +170,7 @@ fn check_all(tables: &[&'static [FaultProgram]]) {
 /// Each mistake on the host causes the expected error code and message, and each corrected program
 /// passes without findings.
 #[test]
-fn every_program_mistake_is_detected() {
+fn every_host_mistake_is_detected() {
     if let Ok(task) = env::var(CHILD) {
         child(&task);
     }
@@ -185,7 +180,7 @@ fn every_program_mistake_is_detected() {
 /// Each mistake in a kernel causes the expected error code and a message with kernel, line, block
 /// and thread.
 #[test]
-fn injected_faults_report_location() {
+fn every_kernel_mistake_reports_its_location() {
     check_all(TABLES[0]);
 }
 

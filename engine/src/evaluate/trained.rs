@@ -308,7 +308,7 @@ mod tests {
     use super::check_number;
 
     #[test]
-    fn class_list_length_matches_classifier() {
+    fn stated_class_count_is_checked_against_classifier() {
         for (stated, outputs, num_classes) in [(4, 4, 0), (4, 4, 4), (1, 4, 4), (90, 90, 0)] {
             assert_eq!(check_number(stated, outputs, num_classes), Ok(()));
         }

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn too_fast_convergence_is_scaled_or_rejected() {
+    fn convergence_faster_than_reference_is_rejected() {
         let place = tempfile::tempdir().expect("a folder");
         let of = |epochs: [u32; 5]| {
             let runs = epochs.iter().enumerate().map(|(i, epochs)| {

@@ -132,7 +132,7 @@ impl LogWriter {
 mod tests {
     use super::*;
 
-    /// Simulates a system clock set to one day before 1970.
+    /// Simulates a system clock that is set back by one day after the start.
     #[test]
     fn clock_step_does_not_change_run_times() {
         let day = Duration::from_secs(24 * 3600);

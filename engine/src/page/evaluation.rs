@@ -266,7 +266,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn page_uses_analysis_only_if_it_matches_report() {
+    fn analysis_with_truncated_confusion_matrix_is_ignored() {
         let ours = analysis_of(vec![class("cat", Some(0.5)), class("none", None)]);
         let mut json = serde_json::json!(ours);
         assert_eq!(analysis(&json), Some(ours));

@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn large_confusion_matrix_keeps_every_object() {
+    fn large_confusion_matrix_rows_count_every_object() {
         // 30 classes: objects of class i are missed i times and mistaken for the next class once;
         // class 0 has no objects.
         let count = 30;

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn largest_value_is_below_last_tick() {
+    fn range_is_extended_to_next_ticks() {
         assert_eq!(to_ticks((0.0, 3.6)), (0.0, 4.0));
         // A learning rate of 0.02, as f32.
         let (_, high) = to_ticks((0.0, f64::from(0.02_f32)));
@@ -78,8 +78,8 @@ mod tests {
         assert_eq!(of(2400.0), ["0", "500", "1000", "1500", "2000"]);
         assert_eq!(of(270_000.0), ["0", "100k", "200k"]);
         assert_eq!(of(0.000_02), ["0", "0.5e-5", "1e-5", "1.5e-5", "2e-5"]);
-        // For 1, 2.5 and 9.9 times each power of 10: labels are distinct, and parse to the values
-        // of their ticks.
+        // For 1, 2.5, 3.3 and 9.9 times each power of 10: labels are distinct, and parse to the
+        // values of their ticks.
         for power in -9..9 {
             for high in [1.0, 2.5, 3.3, 9.9] {
                 let ticks = ticks(0.0, high * 10f64.powi(power));

@@ -290,7 +290,7 @@ mod tests {
 
     /// Regression test: a rank bound to 12 cores by its launcher used only one decoding thread.
     #[test]
-    fn rank_decodes_on_most_of_its_cores() {
+    fn decoding_threads_follow_core_count_up_to_eight() {
         for (cores, threads) in [(1, 1), (2, 1), (6, 4), (12, 8), (96, 8)] {
             assert_eq!(decoding_threads(cores), threads, "{cores} cores");
         }

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn session_totals_are_summed_from_records() {
+    fn run_totals_are_summed_from_records() {
         let records = [
             json!({"step": 1, "images": 8, "step_ms": 500.0, "loss": 1.0}),
             json!({"step": 2, "images": 4, "step_ms": 1000.0, "loss": 1.0}),

@@ -146,7 +146,7 @@ mod tests {
 
     /// Contrast is applied after brightness, and preserves the greyscale value of the mean colour.
     #[test]
-    fn colour_draws_stay_in_range_and_contrast_keeps_mean() {
+    fn contrast_keeps_mean_grey_after_brightness() {
         let pixels = [10, 20, 30, 250, 40, 90, 0, 0, 7];
         let augment = Augment { contrast: 0.5, brightness: 0.5, ..Augment::default() };
         for unit in [0.0, 0.3, 0.999] {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn grey_share_matches_probability() {
+    fn grey_is_drawn_below_its_probability() {
         let augment = Augment { grey: 0.25, ..Augment::default() };
         let drawn = |unit: f64| ColourMap::draw(&augment, &[1, 2, 3], |_| unit).apply(COLOUR);
         close(drawn(0.2), [grey(COLOUR); 3]);

@@ -241,7 +241,7 @@ fn only_predictors_depend_on_class_count() {
 
 /// The container tests cover malformed files.
 #[test]
-fn non_finite_weights_are_rejected_and_others_loaded() {
+fn invalid_weights_file_is_rejected_with_one_line_error() {
     let folder = tempfile::tempdir().unwrap();
     let checked = |name: &str, tensor: &str, values: [f32; 2]| {
         let path = folder.path().join(name);

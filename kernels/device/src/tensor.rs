@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn kernel_names_end_with_precision() {
+    fn kernel_name_depends_on_precision() {
         let names = |fp16: &str| Precision::ALL.map(|precision| kernel_name(precision, fp16));
         assert_eq!(
             names("max_pool_f16x8"),

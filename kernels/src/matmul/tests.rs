@@ -122,7 +122,7 @@ fn ways() -> impl Iterator<Item = (Operands, GemmSettings)> {
 
 /// Tiles may differ in width, but each sum adds its terms in the same order.
 #[test]
-fn gemm_is_bit_identical_for_every_instruction_set() {
+fn gemm_is_bit_identical_for_every_fma_instruction_set() {
     let fused: Vec<Isa> = Isa::all().into_iter().filter(|isa| isa.name() != "portable").collect();
     for (case, products) in ways() {
         let run = |isa: &Isa| isa.within(|| products.within(|| case.run()));

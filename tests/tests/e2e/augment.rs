@@ -44,7 +44,7 @@ fn augmented_run_is_bit_identical_across_threads_and_resume() {
 }
 
 /// The data page for micro's images with every kind of view shows pictures of each image in three
-/// epochs, statistics, and the copy of the image that is added.
+/// epochs, statistics, and duplicates.
 #[test]
 fn data_page_shows_network_input() {
     let place = Place::new();

@@ -2,10 +2,10 @@
 
 use crate::common::{BAD_CONFIG, Place, as_list, assert_has, micro};
 
-/// Scores differ as constructed: the second run of a config is as good as the first, a run without
-/// detections is worse, and a run on different images cannot be compared.
+/// Scores differ as constructed: a run with a different seed and momentum is as good as the first,
+/// a run with perfect detections is better, and a run on different images cannot be compared.
 #[test]
-fn compare_uses_common_images() {
+fn compare_reports_differences_and_rejects_other_data() {
     let place = Place::new();
     let few = "--set train.steps=2 --set solver.warmup_steps=1 --set eval.draw_images=0";
     for (name, more) in [

@@ -249,7 +249,7 @@ fn reference_detections_print_pycocotools_summary() {
 
 /// The tests of dali check the statistics and files of the set.
 #[test]
-fn synthetic_set_is_valid_coco() {
+fn synthetic_masks_do_not_overlap() {
     let place = Place::new();
     place.good("prep --synthetic shapes --count 200 --seed 3 --out set");
     let coco = place.json("set/annotations.json");

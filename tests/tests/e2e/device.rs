@@ -1,5 +1,5 @@
-//! `--device` of every command that runs programs, `onegraph doctor`, and `bench` at a given shape,
-//! on a machine without a GPU.
+//! `--device` of `train`, `eval` and `predict`, and `bench` at a given shape, on a machine without
+//! a GPU.
 
 use crate::common::{NO_DEVICE, Place, assert_has, good, micro, said};
 
@@ -13,7 +13,7 @@ fn no_gpu() -> Option<String> {
 }
 
 #[test]
-fn every_command_uses_requested_device() {
+fn train_eval_and_predict_use_requested_device() {
     let Some(sentence) = no_gpu() else { return };
     let place = Place::new();
     for (run, device) in [("runs/micro", "--device cpu"), ("runs/micro-2", "--device auto")] {

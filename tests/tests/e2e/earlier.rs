@@ -153,7 +153,7 @@ fn earlier_report_is_continued() {
 }
 
 #[test]
-fn earlier_run_evaluates_and_predicts() {
+fn earlier_run_is_evaluated_and_exported() {
     let place = copied("");
     let scores = place.good("eval --run runs/sgd --device cpu");
     assert!(scores.contains("triangle       2 "), "{scores}");

@@ -79,7 +79,7 @@ fn export_rejects_model_the_format_cannot_express() {
 }
 
 #[test]
-fn onnx_export_writes_or_rejects_every_model_kind() {
+fn onnx_export_writes_model_and_rejects_invalid_options() {
     let place = trained();
     let export = "export --run runs/micro --format onnx --out m.onnx";
     assert!(place.good(export).contains("m.onnx: opset 17, images [N, 3, 64, 64]"));

@@ -6,7 +6,7 @@ const KEYPOINTS: &str = "--set model.kind=keypoint_rcnn --set model.keypoint_hea
                          --set model.keypoint_head.channels=[8] --set model.keypoint_head.pooled=7";
 const VAL: &str = "runs/data/micro/val-8x64-seed0";
 
-/// A run that detects objects can be resumed, and writes its scores and result files.
+/// A keypoint model is trained, evaluated with its scores and result files, and predicts.
 #[test]
 fn keypoints_are_trained_evaluated_and_predicted() {
     let place = Place::new();

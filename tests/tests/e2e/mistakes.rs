@@ -34,7 +34,7 @@ fn invalid_configs_print_one_line_error() {
 }
 
 #[test]
-fn invalid_command_lines_print_one_line_error() {
+fn invalid_command_lines_exit_with_usage_error() {
     let place = Place::new();
     for (arguments, word) in [
         ("", "Usage"),
@@ -215,7 +215,7 @@ fn data_with_other_classes_is_rejected() {
 /// A model may have more classes than its data; a run reports this, as well as config keys without
 /// effect.
 #[test]
-fn more_classes_than_data_are_rejected_or_reported() {
+fn more_classes_than_data_are_accepted_with_warning() {
     let place = Place::new();
     let idle = "--set train.patience=1 --set solver.milestones=[5] \
                 --set solver.lars.trust_coefficient=0.5";

@@ -16,7 +16,7 @@ const LOSSES: [&str; 5] =
     ["loss_classifier", "loss_box_reg", "loss_mask", "loss_objectness", "loss_rpn_box_reg"];
 
 #[test]
-fn run_directory_matches_readme_and_is_never_overwritten() {
+fn run_directory_has_fixed_files_and_is_never_overwritten() {
     let place = Place::new();
     let out = place.good("train micro");
     assert_eq!(out.matches("Average Precision").count(), 12, "six lines of AP, twice");
@@ -120,7 +120,7 @@ fn plan_uses_configured_image_size() {
 }
 
 #[test]
-fn printed_config_matches_run_config() {
+fn printed_config_loads_and_prints_unchanged() {
     let place = Place::new();
     let printed = place.shows(
         "train micro --set solver.learning_rate=0.01 --print-config",

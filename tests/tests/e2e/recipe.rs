@@ -32,8 +32,7 @@ fn run_in_epochs_matches_run_in_steps() {
     place.bad(fewer, BAD_CONFIG, &["train.steps is 4", "step 6"]);
 }
 
-/// A single annotation file is split into training and held-out images; adding images does not move
-/// an image between the splits.
+/// A single annotation file is split into training and held-out images.
 #[test]
 fn held_out_images_are_not_trained() {
     let place = Place::new();

@@ -239,9 +239,9 @@ fn large_object_round_trips_as_multipart_upload() {
     }
 }
 
-/// A network that alters every response never results in a file with wrong bytes.
+/// A download that arrives altered is retried; an upload that arrives altered fails.
 #[test]
-fn download_with_wrong_checksum_is_rejected() {
+fn altered_download_is_retried_and_altered_upload_fails() {
     let server = Server::start(Kind::Fs).expect("built in");
     let (place, bucket) = (Place::new(), server.bucket());
     bucket.write(vec![1; 100_000].into(), "small").expect("an object");

@@ -5,7 +5,7 @@ use crate::common::{BAD_CONFIG, FAILED, Place, good, micro};
 const MODEL: &str = "runs/micro/checkpoints/step_00000002/model.safetensors";
 
 #[test]
-fn eval_rejects_other_model_and_prints_evaluated_weights() {
+fn eval_rejects_other_model_and_prints_scored_images() {
     let place = Place::trained("--set train.steps=2");
     let images = "runs/data/micro/val-8x64-seed0/images";
     for (set, name) in [
@@ -61,7 +61,7 @@ fn eval_reports_keys_changed_since_training() {
 }
 
 #[test]
-fn untrained_weights_without_detections_are_reported() {
+fn non_finite_weights_without_detections_are_reported() {
     let place = Place::new();
     let small = "--set data.synthetic.train_images=32 --set data.synthetic.val_images=2 \
                  --set train.steps=1 --set solver.warmup_steps=0 --set eval.draw_images=0";

@@ -179,8 +179,7 @@ mod tests {
         stall << 41 | sets << 46 | 7 << 49 | waits << 52 | 0x804
     }
 
-    /// Two MMAs set scoreboard 5; one instruction waits for scoreboard 5, one for a different
-    /// scoreboard.
+    /// MMAs set scoreboard 5; instructions in the loop wait for it or for a different scoreboard.
     #[test]
     fn stalls_are_counted_in_innermost_mma_loop() {
         let product = ("HMMA.16816.F32 R4, R36.reuse, R40, R4", control(8, 5, 0));

@@ -275,7 +275,7 @@ mod tests {
         }
     }
 
-    /// A ConvNeXt's norms are fixed, and norm groups only apply to a ResNet.
+    /// A ConvNeXt's norms are fixed, and convolution groups only apply to a ResNet.
     #[test]
     fn keys_of_another_backbone_are_reported() {
         let set = ["model.backbone.norm=group_norm", "model.backbone.groups=3"];

@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn unsupported_optimizer_key_is_rejected() {
+    fn invalid_solver_or_loss_weight_value_is_rejected() {
         for set in [
             vec!["solver.optimizer=novograd"],
             vec!["solver.optimizer=lars", "solver.lars.trust_coefficient=0.02"],

@@ -40,9 +40,9 @@ fn loss_weight_of_one_adds_no_node() {
     }
 }
 
-/// The classifier's loss is unweighted unless class weights or label smoothing are set.
+/// The classifier's loss is unweighted unless label smoothing is set.
 #[test]
-fn class_weights_apply_where_configured() {
+fn label_smoothing_uses_weighted_cross_entropy() {
     let is_weighted = |set: &[&str]| nodes(set, Target::Cpu).contains(&"weighted_cross_entropy");
     assert!(!is_weighted(&[]));
     assert!(is_weighted(&["model.box_head.label_smoothing=0.1"]));

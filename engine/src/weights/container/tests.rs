@@ -341,7 +341,7 @@ fn safetensors_requires_complete_float_tensors() {
 
 /// A dict with many names for one storage would expand to more values than the file can contain.
 #[test]
-fn shared_storage_is_not_copied_per_tensor() {
+fn file_expanding_beyond_its_size_is_rejected() {
     let mut pickle = b"\x80\x02}(".to_vec();
     for name in 0u32..2000 {
         pickle.extend([b"X\x04\0\0\0".as_slice(), format!("{name:04}").as_bytes()].concat());

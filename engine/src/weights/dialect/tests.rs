@@ -156,7 +156,7 @@ fn every_project_name_maps_to_ours() {
 }
 
 #[test]
-fn file_without_model_is_rejected() {
+fn ambiguous_or_unsupported_tensor_names_are_rejected() {
     let (gamma, tensorpack) = (["conv1_w", "res_conv1_bn_gamma"], "is not supported: Tensor");
     for (names, told) in [
         (&["rpn.head.conv.weight", "rpn.head.conv.0.0.weight"][..], "`rpn.head.conv.0.0.weight` t"),

@@ -49,7 +49,7 @@ fn pickle_memo_and_dict_load_from_python_2_and_3() {
 }
 
 #[test]
-fn pickle_opcodes_that_run_code_are_rejected() {
+fn pickle_globals_that_run_code_are_rejected() {
     for (module, name) in [
         ("os", "system"),
         ("posix", "system"),

@@ -64,7 +64,7 @@ fn step_counter_wraps_around() {
     }
 }
 
-/// A step that was never submitted is never done.
+/// Step numbers are ordered also where they wrap around.
 #[test]
 fn step_numbers_compare_across_wraparound() {
     assert!(is_before(1, 2) && is_before(u32::MAX, 0) && is_before(u32::MAX - 1, 3));

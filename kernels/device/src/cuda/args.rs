@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn argument_pointers_match_their_offsets() {
+    fn arguments_are_packed_at_aligned_addresses() {
         let touch = Touch { ptr: 0x1122_3344_5566_7788, bytes: 8, access: Access::Read };
         let fields = StructArg::new().field(7u64).field(8u64).field(9u32).arg();
         let launch = Launch::over("k", 1).arg(Arg::Buffer(touch)).arg(1.5f32).arg(fields);

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn wgmma_kernel_is_chosen_where_supported() {
+    fn forced_kernel_is_chosen_only_where_supported() {
         let taken = |gpu: &Gpu| forward(gpu).chosen(gpu).0.kernel;
         let with = |gpu: Gpu, kernel| Gpu { kernel: Some(kernel), ..gpu };
         assert_eq!(taken(&with(Gpu::h100(), "conv2d_f16_wide")), "conv2d_f16_wide");

@@ -324,7 +324,7 @@ mod tests {
 
     /// Two large tiles and four small ones fit a multiprocessor, as in the manifest.
     #[test]
-    fn kernel_block_sizes_match_variants() {
+    fn variants_fit_expected_blocks_per_multiprocessor() {
         for gpu in [Gpu::a100(), Gpu::h100()] {
             for table in [FORWARD, PROJECTED, GRAD_INPUT, GRAD_WEIGHT, GRAD_WEIGHT_BIAS] {
                 assert_eq!([0, 1].map(|i: usize| table[i].slots(&gpu).blocks), [2, 4], "{gpu:?}");

@@ -80,7 +80,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
 /// Tiles with fused multiply-add are bit-identical; the portable tile may also round after the
 /// multiplication.
 #[test]
-fn tiles_are_bit_identical_for_every_instruction_set() {
+fn tiles_are_bit_identical_for_every_fma_instruction_set() {
     let fused: Vec<Isa> = Isa::all().into_iter().filter(|isa| isa.name() != "portable").collect();
     for isa in &fused {
         for shape in shapes() {

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn iou_quantiles_are_ascending() {
+    fn size_quantiles_are_ascending() {
         let of = |side| (Object { sides: [side; 2], middle: [0.0; 2] }, 0.0);
         let objects = [10.0, 10.0, 10.0, 40.0].map(of).into();
         let fit = |objects| Fit { objects, fg_iou: 0.7 };

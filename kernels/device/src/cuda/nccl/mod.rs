@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn nccl_starts_with_configured_variables() {
+    fn missing_or_wrong_nccl_variables_are_rejected() {
         let set = |names: &'static [&str], value: &'static str| {
             move |name: &str| names.contains(&name).then(|| value.into())
         };

@@ -88,8 +88,8 @@ mod tests {
         assert_eq!(loss(2), loss(7), "one group, whatever it could hold");
     }
 
-    /// Four zero logits in two images: a loss of ln 2 each, divided by 8 rows per image regardless
-    /// of the number of rows.
+    /// Four zero logits in two images, one of them ignored: a loss of ln 2 for each of three,
+    /// divided by 8 rows per image regardless of the number of rows.
     #[test]
     fn bce_fixed_divisor_matches_hand_computed_values() {
         let inputs = inputs(&[0.0; 4], &[0, 1, 1, -1], &[0, 0, 1, 1], 2);

@@ -134,7 +134,7 @@ mod tests {
         assert!(x[0].as_f32()[15..].iter().all(|&v| v == 0.0));
     }
 
-    /// The pixels (1, 2, 3) and (5, 10, 7) again: a blended value is rounded to a byte before
+    /// The pixels (1, 2, 3) and (5, 10, 8): a blended value is rounded to a byte before
     /// normalisation.
     #[test]
     fn two_pixels_match_pillow() {

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn largest_finite_gradients_are_finite() {
+    fn norm_of_largest_finite_gradients_is_finite() {
         let (norms, finite) = norms(&[&[f32::MAX; 100]]);
         assert_eq!((norms, finite), (vec![f32::MAX; 2], 1));
     }

@@ -262,9 +262,9 @@ mod tests {
         ]
     }
 
-    /// A first gradient of zeros, without eps, does not divide by 0.
+    /// Neither a first gradient of zeros, without eps, nor a zero weight divides by 0.
     #[test]
-    fn zero_weights_stay_finite() {
+    fn zero_gradient_or_weight_gives_finite_update() {
         let mut state = novograd_state(&[2.0, 4.0]);
         run_updating(&op(paper(), GROUP), &inputs(&[0.0, 0.0], 1.0, 1.0), &mut state)
             .expect("fits");
