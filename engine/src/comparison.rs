@@ -31,7 +31,7 @@ pub(crate) struct ComparedRun {
 pub(crate) struct ComparedWithFirst {
     /// Config keys with different values.
     pub(crate) keys: Vec<Difference>,
-    /// Comparison for each kind of score.
+    /// Comparison for each IoU type.
     pub(crate) scores: Vec<Comparison>,
 }
 
@@ -129,7 +129,7 @@ impl ComparedRun {
         )))
     }
 
-    /// Compares one kind of score of both runs; `None` if one of them lacks it.
+    /// Compares one IoU type of both runs; `None` if one of them lacks it.
     fn paired_scores(
         &self,
         other: &Self,
@@ -169,7 +169,7 @@ impl ComparedRun {
         )))
     }
 
-    /// The stored detections of the last evaluation; `None` if the model lacks this kind of score.
+    /// The stored detections of the last evaluation; `None` if the model lacks this IoU type.
     fn results(&self, kind: IouType, set: &EvaluationSet) -> Result<Option<Results>, EngineError> {
         if !self.report[kind.name()].is_object() {
             return Ok(None);

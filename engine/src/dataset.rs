@@ -1,4 +1,4 @@
-//! The data of a split: stores, the images in use, and the size of each image in the network.
+//! The data of a split: stores, the images in use, and the network input size of each image.
 
 mod classes;
 mod held_out;
@@ -39,10 +39,10 @@ pub struct DataSet {
     pub store: Arc<Stores>,
     /// Indices of the images in use.
     pub images: Vec<usize>,
-    /// Size (height, width) in the network of each image in use, without random augmentation.
+    /// Network input size (height, width) of each image in use, without random augmentation.
     pub sizes: Vec<(u32, u32)>,
-    /// Sizes in the network that are sampled for each epoch (`[input.augment]`), if there is random
-    /// augmentation of sizes.
+    /// Network input sizes that are sampled for each epoch (`[input.augment]`), if there is scale
+    /// augmentation.
     pub(crate) drawn: Option<DrawnSizes>,
     /// Padded shapes that the images are assigned to.
     pub shapes: Vec<PaddedShape>,
@@ -281,12 +281,12 @@ fn categories_of(store: &Stores) -> Vec<(String, u64)> {
     store.contents().categories.iter().map(|c| (c.name.clone(), c.coco_id)).collect()
 }
 
-/// Padded shapes for images that have these sizes in the network.
+/// Padded shapes for images with these network input sizes.
 fn fixed_shapes(config: &Config, sizes: &[(u32, u32)]) -> Vec<PaddedShape> {
     choose_shapes(sizes, config.input.buckets_per_orientation, config.input.size_divisor)
 }
 
-/// Size of an image in the network, before padding.
+/// Network input size of an image, before padding.
 pub fn network_size(config: &Config, height: u32, width: u32) -> (u32, u32) {
     let input = &config.input;
     resized_size(height, width, input.min_size, input.max_size, input.resize_rounding)

@@ -201,7 +201,7 @@ impl Predictor {
         found
     }
 
-    /// The padded shape of the image in the network.
+    /// The padded shape of the network input.
     fn padded(&self, image: &Image) -> PaddedShape {
         let (height, width) = network_size(&self.config, image.height as u32, image.width as u32);
         let pad = |side: u32| (side as usize).next_multiple_of(self.config.input.size_divisor);

@@ -111,7 +111,7 @@ fn state(run: &RunDir, report: &Value) -> String {
     }
 }
 
-/// The step, and the AP of each kind of score (keypoints only if they were scored). Null if there
+/// The step, and the AP of each IoU type (keypoints only if they were scored). Null if there
 /// is no step.
 fn scores(of: &Value, step: &Value) -> Value {
     if !step.is_u64() {

@@ -46,7 +46,7 @@ impl Views {
         self
     }
 
-    /// True if the size of an image in the network can differ between epochs.
+    /// True if the network input size of an image can differ between epochs.
     pub(crate) fn vary(&self) -> bool {
         !self.augment().min_sizes.is_empty() || self.is_square() || self.cuts()
     }
@@ -70,7 +70,7 @@ impl Views {
         f64::from(keyed(self.seed, key, purpose, index)) / 2f64.powi(32)
     }
 
-    /// Height and width of an image in the network; `key` is its row of `image_keys`.
+    /// Height and width of an image in the network input; `key` is its row of `image_keys`.
     pub(crate) fn size(&self, key: &[i32], source: [u32; 2]) -> (u32, u32) {
         let [height, width] = self.lengths(key, source).network;
         if self.quarters(key) % 2 == 1 { (width, height) } else { (height, width) }
@@ -224,8 +224,8 @@ impl Views {
 
     /// Samples the view of an image, writes it to the image's rows, and removes the objects that
     /// are not visible. If any were removed, returns the indices of the others. The rows must
-    /// contain the key and the objects. `network` is the size in the network if it is the same in
-    /// all epochs. `objects` are the objects of the rows, needed only if `cuts_masks`.
+    /// contain the key and the objects. `network` is the network input size if it is the same in all
+    /// epochs. `objects` are the objects of the rows, needed only if `cuts_masks`.
     ///
     /// # Errors
     /// If the rows lack an array.

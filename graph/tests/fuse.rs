@@ -304,8 +304,8 @@ fn relu_gradient_uses_stored_signs() {
         fused.nodes().iter().filter(|node| node.outputs.len() == 2).count()
     };
     assert_eq!(signs_of([2, 3, 2, 64], false), 2);
-    // The gradients of `first` are summed; no GEMM may add this sum, because of rows past the
-    // count.
+    // The gradients of `first` are summed. No epilogue of a GEMM may add them, as it would write 0
+    // past the count.
     assert_eq!(signs_of([4, 3, 1, 64], true), 1);
     assert_eq!((signs_of([1, 3, 2, 64], false), signs_of([2, 3, 2, 4], false)), (0, 0));
 }

@@ -34,7 +34,7 @@ pub enum Purpose {
     Anchors = 2,
     /// Sampling of RoIs for the RoI heads.
     Rois = 3,
-    /// Size of the image in the network, and the part of it that is cropped.
+    /// Network input size of the image, and the part of it that is cropped.
     Scale = 4,
     /// Window of the source.
     Crop = 5,

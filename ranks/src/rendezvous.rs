@@ -237,7 +237,7 @@ fn slurm_address(read: Lookup<'_>) -> Result<String, RanksError> {
     let nodes = read("SLURM_STEP_NODELIST").unwrap_or_default();
     let Some(host) = first_host(&nodes) else {
         return Err(RanksError::Launcher(format!(
-            "SLURM_STEP_NODELIST is `{nodes}`, which names no first host; set MASTER_ADDR to rank \
+            "cannot read the first host from SLURM_STEP_NODELIST=`{nodes}`; set MASTER_ADDR to rank \
              0's host and MASTER_PORT to a free port there"
         )));
     };
@@ -372,7 +372,7 @@ mod tests {
             (two, "MASTER_ADDR=a", Err("MASTER_ADDR is set (a) but MASTER_PORT is not")),
             (one, "MASTER_PORT=x", Err("MASTER_PORT is `x`; set it to a port")),
             (two, "MASTER_ADDR=a MASTER_PORT=0", Err("MASTER_PORT is `0`")),
-            (slurm, "SLURM_STEP_NODELIST=a[1-2]b[1-2]", Err("names no first host")),
+            (slurm, "SLURM_STEP_NODELIST=a[1-2]b[1-2]", Err("cannot read the first host")),
         ] {
             let found = find(local_ranks, launcher, &format!("{variables} {token}"));
             match (found.map(|found| found.place), expected) {

@@ -44,7 +44,7 @@ impl ScoreDifference {
     }
 }
 
-/// Two sets of detections, compared by one kind of score.
+/// Two sets of detections, compared by one IoU type.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
     /// The kind.

@@ -43,7 +43,7 @@ pub use results_file::{
 pub use rle::{Rle, bbox_iou, encode_mask, mask_iou};
 pub use summary::{KEYPOINT_STAT_NAMES, STAT_NAMES, Summary, Undefined};
 
-/// A kind of score: the shapes that are compared, by IoU or, for keypoints, by OKS.
+/// An IoU type: the shapes that are compared, by IoU or, for keypoints, by OKS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IouType {
     /// Boxes.

@@ -90,7 +90,7 @@ pub(crate) fn preprocessed(
     Tensor { shape: first.shape(0).to_vec(), data }
 }
 
-/// The images of a case: (height, width) in the file and in the network.
+/// The images of a case: (height, width) in the file and of the network input.
 struct Images {
     source: Vec<[usize; 2]>,
     resized: Vec<[usize; 2]>,

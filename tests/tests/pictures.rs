@@ -205,8 +205,8 @@ fn pictured_pipeline_stage_has_one_owner() {
 }
 
 /// Each chunk `line:chunk` of the four grids is at the position that the kernels use, with eight
-/// bank groups per row. With swizzling, equal chunks of eight consecutive rows are in eight
-/// different groups.
+/// bank groups per row. With swizzling, the chunks with one index in eight consecutive rows are in
+/// eight different groups.
 #[test]
 fn pictured_chunks_match_kernel_swizzle() {
     let svg = fs::read_to_string(checkout().join(FOLDER).join("swizzle.svg")).expect("a picture");

@@ -104,7 +104,7 @@ fn images_of(folder: &Folder, file: &str) -> Result<String, DaliError> {
     let path = folder.path(file);
     let bytes = folder.bytes(file)?;
     let Some(name) = first_image(&bytes) else {
-        return Err(fault(&path, "names no image: its images have no `file_name`"));
+        return Err(fault(&path, "has no image names: its images have no `file_name`"));
     };
     let (stem, _) = stem_and_extension(name_of(file));
     let own = folder_of(file);

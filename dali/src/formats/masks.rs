@@ -89,7 +89,7 @@ fn classes(folder: &Folder) -> Result<Option<Classes>, DaliError> {
     match classes.first_key_value() {
         Some((0, _)) => Err(fault(&path, "names the class 0, which is the background; remove it")),
         Some(_) => Ok(Some(classes)),
-        None => Err(fault(&path, "names no class; name them, or remove it")),
+        None => Err(fault(&path, "has no class names; add them, or remove the file")),
     }
 }
 

@@ -250,7 +250,7 @@ fn images_at(
             all.extend(folder.images(&prefix).map(str::to_string));
             if all.len() > before {
                 if !is_whole {
-                    warnings.push(format!("warning: {named} is not found; taking {place} for it"));
+                    warnings.push(format!("warning: {named} was not found; using {place} instead"));
                 }
                 break;
             }

@@ -349,10 +349,10 @@ fn check_header(header: &Header) -> Result<(), String> {
         }
     }
     if header.files.contains_key(format::KEYPOINTS) != header.keypoints.is_some() {
-        return Err("its keypoints have no names, or its names no keypoints".into());
+        return Err("there are keypoints without names, or names without keypoints".into());
     }
     if header.files.contains_key(format::COLUMNS) == header.columns.is_empty() {
-        return Err("its columns have no names, or its names no columns".into());
+        return Err("there are columns without names, or names without columns".into());
     }
     header.keypoints.as_ref().map_or(Ok(()), Keypoints::check)
 }

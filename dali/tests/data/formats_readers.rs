@@ -22,7 +22,7 @@ fn yolo_shared_split_images_are_reported_and_keypoints_ignored() {
         (&own, "[images/val]", ""),
         (&own, "./images/train/", both),
         ("images/train", "again", both),
-        ("images/train", "/else/images/val", "/else/images/val is not found; taking images/val"),
+        ("images/train", "/else/images/val", "/else/images/val was not found; using images/val"),
     ] {
         let yaml = format!("names: [ant]\nkpt_shape: [2, 3]\ntrain: {train}\nval: {val}");
         put(set, "data.yaml", yaml);

@@ -167,7 +167,7 @@ fn inconsistent_keypoints_are_rejected_on_open() {
         (|h| h["keypoints"]["names"][3] = "tail".into(), "4 keypoints for each object"),
         (|h| h["keypoints"]["names"] = json!([]), "names 0 keypoints"),
         (|h| h["keypoints"]["skeleton"] = json!([[0, 3]]), "skeleton has the keypoint 3 of 3"),
-        (|h| drop(h.as_object_mut().unwrap().remove("keypoints")), "its names no keypoints"),
+        (|h| drop(h.as_object_mut().unwrap().remove("keypoints")), "names without keypoints"),
     ];
     for (alter, said) in cases {
         let fixture = prepared();

@@ -147,7 +147,7 @@ fn custom_array_is_filled_by_caller() {
 }
 
 #[test]
-fn too_small_slot_is_rejected_by_name() {
+fn error_about_too_small_slot_names_array() {
     let store = prepared();
     let whole = store.contents().capacities;
     let error = |capacities: Capacities, indices: &[usize]| {

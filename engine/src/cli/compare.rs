@@ -56,7 +56,7 @@ fn text(found: &ComparedWithFirst, first: &ComparedRun, other: &ComparedRun) -> 
             lines.push(score_line(&format!("{shape} {}", stat.name), stat));
         }
     }
-    // AP by class is listed only for the last kind of score: masks or keypoints if the model has
+    // AP by class is listed only for the last IoU type: masks or keypoints if the model has
     // them, else boxes.
     if let Some(scores) = found.scores.last() {
         lines.push(format!("\nAP of {} by class", scores.iou_type.shapes()));

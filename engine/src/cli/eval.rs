@@ -124,7 +124,7 @@ fn evaluate(args: &EvalArgs, config: &Config, rank: &Rank<'_>) -> Result<(), Eng
     args.expect.map_or(Ok(()), |expected| compare(expected, &evaluation))
 }
 
-/// Prints the metrics of each kind of score, then a table of scores by class for each kind.
+/// Prints the metrics of each IoU type, then a table of scores by class for each kind.
 fn print_scores(evaluation: &Evaluation, analyses: &[Analysis]) -> Result<(), EngineError> {
     for (_, summary) in evaluation.summaries() {
         super::print(&format!("{summary}\n"))?;

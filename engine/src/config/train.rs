@@ -146,7 +146,7 @@ impl Train {
 }
 
 impl Train {
-    /// The targets that are set, each with COCO's name for its kind of score.
+    /// The targets that are set, each with COCO's name of its IoU type.
     pub fn targets(&self) -> impl Iterator<Item = (&'static str, f64)> {
         let all = [
             ("bbox", self.target_box),
@@ -182,7 +182,7 @@ pub enum BestMetric {
 }
 
 impl BestMetric {
-    /// COCO's name for the kind of score; `None` for `Auto`.
+    /// COCO's name of the IoU type; `None` for `Auto`.
     pub fn kind(self) -> Option<&'static str> {
         match self {
             Self::Auto => None,

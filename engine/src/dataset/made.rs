@@ -42,7 +42,7 @@ pub(super) fn open(
     }
     let none = || {
         EngineError::Usage(format!(
-            "the config names no {word} data: set data.{word}_images and data.{word}_annotations \
+            "the config has no {word} data: set data.{word}_images and data.{word}_annotations \
              (COCO files), data.{word}_store (from `onegraph prep`), or data.synthetic"
         ))
     };

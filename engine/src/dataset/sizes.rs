@@ -1,4 +1,4 @@
-//! Sizes of images in the network that are sampled for each epoch, and padded shapes for them.
+//! Network input sizes that are sampled for each epoch, and padded shapes for them.
 
 use std::sync::Arc;
 

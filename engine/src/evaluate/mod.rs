@@ -53,7 +53,7 @@ const DECODED_AHEAD: usize = 1;
 /// Scores of a model on a data set.
 #[derive(Debug, Clone)]
 pub struct Evaluation {
-    /// Summary of each kind of score (boxes, masks, keypoints) that applies to the model.
+    /// Summary of each IoU type (boxes, masks, keypoints) that applies to the model.
     pub scores: BTreeMap<IouType, Summary>,
     /// All detections, as COCO results.
     pub detections: Vec<Detection>,

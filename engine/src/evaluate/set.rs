@@ -25,7 +25,7 @@ pub struct EvaluationSet {
     oks_sigmas: Option<Vec<f64>>,
     /// Read on first use.
     truth: OnceLock<GroundTruth>,
-    /// The model's detector, which defines the kinds of score.
+    /// The model's detector, which defines the IoU types.
     detector: Box<dyn Detector>,
 }
 
@@ -84,7 +84,7 @@ impl EvaluationSet {
         Ok(self.truth.get_or_init(|| truth))
     }
 
-    /// Scores detections in these images, for each kind of score of the model. An image missing
+    /// Evaluates the detections in these images, for each of the model's IoU types. An image missing
     /// from `found` counts as an image without detections.
     ///
     /// # Errors
@@ -113,7 +113,7 @@ impl EvaluationSet {
         })
     }
 
-    /// Analyses an evaluation of these images, for each kind of score.
+    /// Analyses an evaluation of these images, for each IoU type.
     ///
     /// # Errors
     /// Detections that are not valid COCO results.

@@ -21,7 +21,7 @@ impl Cleared {
     /// A description for the log.
     pub fn describe(self) -> &'static str {
         match self {
-            Cleared::Machine => "the cache of all files was cleared",
+            Cleared::Machine => "the page cache was cleared",
             Cleared::Stores => "the system was advised to drop the stores' files from its cache",
             Cleared::Nothing => "no cache was cleared",
         }

@@ -241,7 +241,7 @@ mod tests {
         }
         timer.abort().expect("room");
         let text = std::fs::read_to_string(&path).ok()?;
-        assert!(text.contains("a: the cache of all files was cleared"), "{text}");
+        assert!(text.contains("a: the page cache was cleared"), "{text}");
         let log = RunLog::read(&path).expect("a log");
         assert_eq!((log.status, log.clears_caches), (Status::Aborted, false));
         Some(log.minutes.round())

@@ -41,7 +41,7 @@ fn analysis(json: &Value) -> Option<Analysis> {
     (is_square || matrix.is_empty()).then_some(analysis)
 }
 
-/// The HTML of one kind of score: precision-recall curves, classes, confusion and errors.
+/// The HTML of one IoU type: precision-recall curves, classes, confusion and errors.
 fn section(step: u64, kind: IouType, analysis: &Analysis) -> String {
     let iou = format!("{} {}", kind.shape(), kind.measure());
     let mut title = format!("{} ({kind})", kind.shapes());

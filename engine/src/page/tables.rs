@@ -1,4 +1,4 @@
-//! Tables of a report: the metrics of each kind of score, classes, confusion, error types.
+//! Tables of a report: the metrics of each IoU type, classes, confusion, error types.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ use crate::runtime::gib;
 /// shown.
 const CONFUSED: usize = 20;
 
-/// A table of the metrics of `report.json` with a column for each kind of score; a cell is empty if
+/// A table of the metrics of `report.json` with a column for each IoU type; a cell is empty if
 /// the kind does not have the metric.
 pub(super) fn scores(report: &Value) -> String {
     let kinds = IouType::ALL.into_iter();

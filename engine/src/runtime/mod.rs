@@ -80,7 +80,7 @@ impl Backend {
     }
 }
 
-/// Invented consecutive addresses for a program's state, to plan it without a device.
+/// Consecutive placeholder addresses for a program's state, to plan it without a device.
 pub fn imagined_addresses(prepared: &Prepared) -> impl Fn(&str) -> Option<DevicePtr> + use<> {
     let mut next: DevicePtr = 1 << 40;
     let mut places = std::collections::BTreeMap::new();

@@ -10,7 +10,7 @@ use crate::run_dir::RunDir;
 
 /// Minimum score of drawn detections.
 pub(super) const DRAWN_SCORE: f32 = 0.5;
-/// Fields of `report.json` that an evaluation sets, in addition to one field per kind of score.
+/// Fields of `report.json` that an evaluation sets, in addition to one field per IoU type.
 const KEYS: [&str; 3] = ["evaluated_step", "analysis", "pictures"];
 /// Folder in the run directory with the pictures of the last evaluation.
 const PICTURES: &str = "pictures";
@@ -70,7 +70,7 @@ impl EvaluationReport {
             }
         }
         let mut report = Self { json, classes, pictures: Vec::new() };
-        // The page shows images of the last kind of score that has images.
+        // The page shows images of the last IoU type that has images.
         let Some((kind, analysis)) = worst else { return Ok(report) };
         let worst = analysis.images.iter().map(|scores| scores.image_id).enumerate();
         let mut doubted: Vec<(usize, u64)> = Vec::new();

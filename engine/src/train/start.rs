@@ -106,7 +106,7 @@ fn finetune(
         return;
     };
     if !is_stated {
-        report.notes.push(format!("the file names no classes: assuming COCO's {count}"));
+        report.notes.push(format!("the file has no class names: assuming COCO's {count}"));
     }
     let mapped = map_classes(file, &theirs, categories, params, state);
     report.left.retain(|(name, _)| !mapped.params.contains(name));
@@ -133,6 +133,6 @@ fn note(
     }
     file.categories().is_none().then(|| {
         let classes = describe_classes(categories);
-        format!("the file names no classes: its rows are taken in the data's order, {classes}")
+        format!("the file has no class names: its rows are taken in the data's order, {classes}")
     })
 }

@@ -61,7 +61,7 @@ fn data_page_shows_network_input() {
 }
 
 #[test]
-fn invalid_augment_range_is_rejected_and_no_effect_reported() {
+fn invalid_options_are_rejected_and_ineffective_ones_reported() {
     let place = Place::new();
     for (set, words) in [
         ("input.augment.jitter_scale=[2,1]", "give the least factor, then the greatest"),

@@ -28,7 +28,7 @@ fn invalid_configs_print_one_line_error() {
         place.bad(&micro(&format!("--set {set}")), BAD_CONFIG, words);
     }
     place.bad("train micr", BAD_CONFIG, &["micr", "the presets are", "micro"]);
-    place.bad("train mlperf_r50", BAD_CONFIG, &["names no train data", "data.train_store"]);
+    place.bad("train mlperf_r50", BAD_CONFIG, &["has no train data", "data.train_store"]);
     let kept: Vec<String> = place.names("runs").into_iter().filter(|n| n != "data").collect();
     assert!(kept.is_empty(), "runs that never began left {kept:?}");
 }

@@ -306,7 +306,7 @@ fn run_that_breaks_timing_rules_is_rejected() {
     }
     assert!(!place.join("out").exists(), "a refused run leaves nothing");
     let none = RUN.replace("short.toml", "mlperf_8");
-    place.bad(&none, BAD_CONFIG, &["names no train data"]);
+    place.bad(&none, BAD_CONFIG, &["has no train data"]);
     let partial = format!("{RUN} --set train.steps=4");
     place.bad(&partial, BAD_CONFIG, &["train.steps is 4", "has 3 steps", "set train.steps=6"]);
     let left = ["out/results", "out/runs/result_0"].map(|path| place.join(path).exists());

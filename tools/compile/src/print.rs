@@ -43,7 +43,7 @@ pub fn kernel(
         text += &format!("// {} from {}\n{}", source.ptx, source.path, to_end.collect::<String>());
     }
     match text.is_empty() {
-        true => Err(Fault(format!("{FOLDER}/{} names no such kernel: {name}", Manifest::FILE))),
+        true => Err(Fault(format!("{FOLDER}/{} has no kernel {name}", Manifest::FILE))),
         false => Ok(text),
     }
 }
@@ -96,7 +96,7 @@ mod tests {
         let hopper = kernel(&root(), "conv2d_f16_wide", Some("sm_90a"), None).unwrap();
         assert!(hopper.contains("wgmma"));
         let fault = kernel(&root(), "no_kernel", None, None).unwrap_err().to_string();
-        assert_eq!(fault, "ptx/manifest.json names no such kernel: no_kernel");
+        assert_eq!(fault, "ptx/manifest.json has no kernel no_kernel");
         assert!(archive(&root().join("ptx/stamp.zst")).unwrap().contains(".entry stamp("));
     }
 }

@@ -137,7 +137,7 @@ pub(crate) trait Detector: Debug + Send + Sync {
         vec![]
     }
 
-    /// The kinds of score computed for its detections; the last one ranks the model.
+    /// The IoU types computed for its detections; the last one ranks the model.
     fn kinds_of_scores(&self) -> Vec<IouType> {
         vec![IouType::Bbox]
     }

@@ -181,7 +181,7 @@ impl<'a> Machine<'a> {
                 let protocol = self.byte()?;
                 if protocol > 5 {
                     return Err(format!(
-                        "its pickle has protocol {protocol}; supported are 0 to 5"
+                        "its pickle uses protocol {protocol}; protocols 0 to 5 are supported"
                     ));
                 }
             }

@@ -171,7 +171,7 @@ impl Detector for Rcnn {
     }
 
     fn kinds_of_scores(&self) -> Vec<IouType> {
-        let kinds = self.heads.further.iter().filter_map(|head| head.kind_of_score());
+        let kinds = self.heads.further.iter().filter_map(|head| head.iou_type());
         [IouType::Bbox].into_iter().chain(kinds).collect()
     }
 }

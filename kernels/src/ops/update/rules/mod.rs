@@ -152,7 +152,7 @@ pub struct Known {
     pub norm: f64,
     /// Norm of the weight.
     pub weight_norm: f64,
-    /// The parameter's number in the rule's state.
+    /// The parameter's scalar in the rule's state, before this update.
     pub number: f32,
     /// The number of this update, 1 being the first.
     pub t: u32,

@@ -170,7 +170,7 @@ impl RoiHead for MaskHead {
         object.mask = Some(Rle { height: height as u32, width: width as u32, counts });
     }
 
-    fn kind_of_score(&self) -> Option<IouType> {
+    fn iou_type(&self) -> Option<IouType> {
         Some(IouType::Segm)
     }
 

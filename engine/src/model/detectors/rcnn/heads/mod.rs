@@ -99,8 +99,8 @@ pub trait RoiHead: Debug + Send + Sync {
         vec![]
     }
 
-    /// The kind of score computed for its predictions, if any.
-    fn kind_of_score(&self) -> Option<IouType> {
+    /// The IoU type computed for its predictions, if any.
+    fn iou_type(&self) -> Option<IouType> {
         None
     }
 }

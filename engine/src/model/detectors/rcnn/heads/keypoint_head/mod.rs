@@ -170,7 +170,7 @@ impl RoiHead for KeypointHead {
         object.keypoints = Some(own.iter().map(point).collect());
     }
 
-    fn kind_of_score(&self) -> Option<IouType> {
+    fn iou_type(&self) -> Option<IouType> {
         Some(IouType::Keypoints)
     }
 }
