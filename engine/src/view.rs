@@ -224,8 +224,8 @@ impl Views {
 
     /// Samples the view of an image, writes it to the image's rows, and removes the objects that
     /// are not visible. If any were removed, returns the indices of the others. The rows must
-    /// contain the key and the objects. `network` is the network input size if it is the same in all
-    /// epochs. `objects` are the objects of the rows, needed only if `cuts_masks`.
+    /// contain the key and the objects. `network` is the network input size if it is the same in
+    /// all epochs. `objects` are the objects of the rows, needed only if `cuts_masks`.
     ///
     /// # Errors
     /// If the rows lack an array.

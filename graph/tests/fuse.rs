@@ -10,8 +10,9 @@ use graph::{Program, StateSet, TensorId};
 use kernels::case::normal;
 use kernels::cpu::HostTensor;
 use kernels::ops::bias_grad::BiasGrad;
+use kernels::ops::class_masks::{ClassMasks, ClassMasksInputs};
+use kernels::ops::conv_transpose::{ConvTranspose, ConvTransposeInputs};
 use kernels::ops::conv2d::{Conv2d, Conv2dInputs};
-use kernels::ops::linear::{Linear, LinearInputs};
 use kernels::ops::sum::Sum;
 use kernels::ops::upsample_add::UpsampleAdd;
 use kernels::{OpRef, Role, TensorDesc};
@@ -105,7 +106,7 @@ fn results(program: &Program) -> Vec<(String, HostTensor)> {
     let mut run = bound(program, &state);
     for (i, (_, tensor)) in program.inputs().enumerate() {
         let values = match tensor.desc.role {
-            Role::Index => HostTensor::i32(tensor.desc.clone(), vec![2]),
+            Role::Index => HostTensor::i32(tensor.desc.clone(), vec![2; tensor.desc.len()]),
             _ => normal(tensor.desc.role, &tensor.desc.shape, 50 + i as u32, 1.0),
         };
         let input = run.input_mut(&tensor.name).expect("an input");
@@ -310,26 +311,35 @@ fn relu_gradient_uses_stored_signs() {
     assert_eq!((signs_of([1, 3, 2, 64], false), signs_of([2, 3, 2, 4], false)), (0, 0));
 }
 
-/// A convolution and a linear layer with trainable weights and biases; with `count`, some rows are
-/// unused.
-fn biased(count: bool) -> [Program; 2] {
+/// A linear layer whose output `class_masks` reads, with trainable weights and biases. The bias
+/// gradient counts `rows`, or the rows of the layers.
+fn biased(rows: Option<&str>) -> [Program; 2] {
     let mut program = Program::new();
     program.set_part("net");
-    let x = program.input("x", TensorDesc::new(Role::Activation, &[3, 6, 5, 4]));
-    let count = count.then(|| program.input("count", TensorDesc::new(Role::Index, &[1])));
-    let desc = |role, shape: &[usize]| TensorDesc::new(role, shape);
-    let [w, v] = [("w", [4, 3, 3, 4]), ("v", [7, 6, 5, 4])]
-        .map(|(name, shape)| program.state(name, desc(Role::Weight, &shape)));
-    let [b, c] =
-        [("b", 4), ("c", 7)].map(|(name, len)| program.state(name, desc(Role::Master, &[len])));
-    let inputs = Conv2dInputs { x, w, scale: None, bias: Some(b), residual: None, count };
-    let op = Conv2d { relu: true, ..Conv2d::new(1, 1).reading(&inputs) };
-    let y = program.node(op, inputs);
-    let op = Linear { relu: false, counted: count.is_some() };
-    let z = program.node(op, LinearInputs { x: y, w: v, b: c, count });
+    let input =
+        |p: &mut Program, name, role, shape: &[usize]| p.input(name, TensorDesc::new(role, shape));
+    let x = input(&mut program, "x", Role::Activation, &[3, 2, 2, 4]);
+    let labels = input(&mut program, "labels", Role::Index, &[3]);
+    let count = input(&mut program, "count", Role::Index, &[1]);
+    let [w, v] = [("w", [4, 2, 2, 8]), ("v", [3, 1, 1, 8])]
+        .map(|(name, shape)| program.state(name, TensorDesc::new(Role::Weight, &shape)));
+    let [b, c] = [("b", 8), ("c", 3)]
+        .map(|(name, len)| program.state(name, TensorDesc::new(Role::Master, &[len])));
+    let op = ConvTranspose { pad: 0, relu: true, counted: true, masked: true };
+    let y = program.node(op, ConvTransposeInputs { x, w, b, count: Some(count) });
+    let inputs = ClassMasksInputs { x: y, w: v, b: c, labels, count };
+    let z = program.node(ClassMasks { relu: true }, inputs);
     let loss = program.node(Toy::Total, [z]);
     let seed = program.input("seed", TensorDesc::new(Role::Scalar, &[1]));
-    let gradients = differentiate(&mut program, &[loss], seed, &[w, b, v, c]).expect("gradients");
+    let mut gradients =
+        differentiate(&mut program, &[loss], seed, &[w, b, v, c]).expect("gradients");
+    if let Some(rows) = rows {
+        let rows = input(&mut program, rows, Role::Index, &[1]);
+        let mut nodes = program.nodes().iter();
+        let sum = nodes.find(|node| node.op.name() == "bias_grad").expect("one");
+        let g = sum.inputs[0];
+        gradients[1] = program.node(BiasGrad { counted: true }, [g, rows]);
+    }
     for (name, gradient) in ["w", "b", "v", "c"].iter().zip(gradients) {
         program.keep(&format!("grad/{name}"), gradient);
     }
@@ -339,31 +349,15 @@ fn biased(count: bool) -> [Program; 2] {
     [program, fused]
 }
 
-/// The weight gradient op also computes the bias gradient, with and without a count of rows.
+/// The op that writes a gradient also sums it, unless the sum counts other rows.
 #[test]
-fn weight_gradient_also_sums_bias_gradient() {
-    for counted in [false, true] {
-        let programs = biased(counted);
-        assert_eq!(counts(&programs, "bias_grad"), [2, 0]);
+fn bias_gradient_is_fused_into_writer_of_same_rows() {
+    for (rows, left) in [(None, 0), (Some("others"), 1)] {
+        let programs = biased(rows);
+        assert_eq!(counts(&programs, "bias_grad"), [1, left]);
         let [plain, fused] = programs.each_ref().map(results);
         assert!(plain == fused, "the CPU sums as before, in every bit");
     }
-}
-
-/// A bias gradient remains a separate node if its count differs from the weight gradient's.
-#[test]
-fn bias_sum_over_other_rows_is_not_fused() {
-    let [mut program, _] = biased(false);
-    let mut nodes = program.nodes().iter();
-    let product = nodes.find(|node| node.op.name() == "conv2d_grad_weight").expect("one");
-    let g = product.inputs[1];
-    let rows = program.input("count", TensorDesc::new(Role::Index, &[1]));
-    let counted = program.node(BiasGrad { counted: true }, [g, rows]);
-    program.keep("counted", counted);
-    let plain = results(&program);
-    bias_gradients(&mut program);
-    assert_eq!(count(&program, "bias_grad"), 1);
-    assert!(plain == results(&program), "other values");
 }
 
 /// Two nodes that copy inputs, and the sum of the copies, with or without a third term.

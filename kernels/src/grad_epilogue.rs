@@ -99,9 +99,9 @@ mod tests {
         let gradient = |shape: &[usize], seed| normal(Role::Gradient, shape, seed, 1.0);
         let weight = |shape: &[usize]| normal(Role::Weight, shape, 2, 0.3);
         let count = constant(&[1], 2);
-        let finish = GradEpilogue::default();
+        let epilogue = GradEpilogue::default();
         let (counted, scale) = (true, false);
-        let of = |layer, x: &[usize]| GradInput { layer, x: x.to_vec(), scale, counted, finish };
+        let of = |layer, x: &[usize]| GradInput { layer, x: x.to_vec(), scale, counted, epilogue };
         let conv = of(Layer::conv2d(2, 1), &[3, 5, 4, 4]);
         let linear = of(Layer::Linear, &[3, 2, 7]);
         let cases: [(OpRef, HostTensor, HostTensor); 2] = [
@@ -117,10 +117,11 @@ mod tests {
             let sum: OpRef = Arc::new(Sum);
             let relu: OpRef = Arc::new(ReluMask);
             let masked = only(&relu, &[only(&sum, &[dx, other.clone()]), mask.clone()]);
-            let finished =
+            let with_epilogue =
                 op.fused(Fusion::GradEpilogue(GradEpilogue { other: true, mask: true })).unwrap();
-            let run =
-                |g, other| only(&finished, &[g, w.clone(), count.clone(), other, mask.clone()]);
+            let run = |g, other| {
+                only(&with_epilogue, &[g, w.clone(), count.clone(), other, mask.clone()])
+            };
             let got = run(g.clone(), other.clone());
             assert_eq!(got, masked, "{}", op.name());
             assert!(got.as_f32()[filled..].iter().all(|v| *v == 0.0));

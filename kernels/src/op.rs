@@ -104,7 +104,7 @@ pub struct Traits {
     /// The last output holds the [`signs`](crate::signs) of output 0.
     pub signs: bool,
     /// The epilogue of an op that computes a gradient; `None` for any other op.
-    pub finish: Option<GradEpilogue>,
+    pub epilogue: Option<GradEpilogue>,
 }
 
 /// A fusion: a pass moves the work of an adjacent node into an op.
@@ -113,9 +113,8 @@ pub enum Fusion {
     /// Adds this epilogue to the gradient; its tensors follow the op's own inputs.
     GradEpilogue(GradEpilogue),
     /// Adds the bias gradient as the last output, in place of a
-    /// [`BiasGrad`](crate::ops::bias_grad::BiasGrad) of the same gradient and count: the gradient's
-    /// sum over all but the last dimension. The gradient is input 1 of an op that reads it, or
-    /// output 0 of an op that computes it.
+    /// [`BiasGrad`](crate::ops::bias_grad::BiasGrad) of output 0 with the same count: the sum of
+    /// output 0 over all but its last dimension.
     BiasGrad,
     /// Adds the [`signs`](crate::signs) of output 0, as the last output.
     Signs,

@@ -114,7 +114,7 @@ impl Axis {
     }
 
     /// First pixel of the network's image within the resized window if the window is flipped first.
-    fn offset_of_mirror(&self) -> i32 {
+    fn mirrored_offset(&self) -> i32 {
         self.resized - self.offset - self.network
     }
 
@@ -125,7 +125,7 @@ impl Axis {
         let within = |offset: i32| nearest_source(at + offset as usize, window, resized);
         let within = match self.mirrored {
             0 => within(self.offset),
-            _ => window - 1 - within(self.offset_of_mirror()),
+            _ => window - 1 - within(self.mirrored_offset()),
         };
         self.start as usize + within
     }
@@ -135,7 +135,7 @@ impl Axis {
         if !(at >= 0.0 && at < self.network as f32) {
             return None;
         }
-        let offset = if self.mirrored != 0 { self.offset_of_mirror() } else { self.offset };
+        let offset = if self.mirrored != 0 { self.mirrored_offset() } else { self.offset };
         let pixel = (at + offset as f32) * self.window as f32 / self.resized as f32;
         let pixel = (pixel as i32).min(self.window - 1);
         let within = if self.mirrored != 0 { self.window - 1 - pixel } else { pixel };

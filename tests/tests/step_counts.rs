@@ -218,18 +218,12 @@ fn tile(launch: &Launch) -> Option<u64> {
 fn stored_bytes(launch: &Launch, products: &[GemmWork], conv: &Conv) -> u64 {
     let values: u64 = products.iter().map(|p| p.rows * p.columns).sum();
     let splits = u64::from(launch.grid[2]);
-    let sums = if with_row_sums(launch) { splits * conv.filters * FLOAT_BYTES } else { 0 };
     if splits > 1 {
-        return splits * values * FLOAT_BYTES + sums;
+        return splits * values * FLOAT_BYTES;
     }
     let at_capacity = GemmWork::of(launch, conv, conv.images);
     let bytes = if launch.kernel.contains("grad_weight") { FLOAT_BYTES } else { HALF_BYTES };
-    at_capacity.iter().map(|p| p.rows * p.columns * bytes).sum::<u64>() + sums
-}
-
-/// True if the kernel also sums the rows of its left operand.
-fn with_row_sums(launch: &Launch) -> bool {
-    launch.kernel.contains("_bias_")
+    at_capacity.iter().map(|p| p.rows * p.columns * bytes).sum()
 }
 
 /// The 3x3 convolutions of an RPN's head, and its anchors per cell: the kernel's `struct Levels`.

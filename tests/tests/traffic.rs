@@ -84,10 +84,10 @@ fn passes(channels: usize) -> [(OpRef, Vec<HostTensor>); 3] {
         x: map.to_vec(),
         scale: false,
         counted: false,
-        finish: GradEpilogue { other: true, mask: true },
+        epilogue: GradEpilogue { other: true, mask: true },
     };
     let w = weight.to_vec();
-    let grad_weight = GradWeight { layer, w, scale: true, counted: false, bias_grad: false };
+    let grad_weight = GradWeight { layer, w, scale: true, counted: false };
     let g = (gradient, map);
     let mut masked = values(&[g, (Role::Weight, weight), g]);
     let signs = signs_of(&TensorDesc::new(activation, map)).expect("whole groups");

@@ -32,7 +32,7 @@ fn step(gpu: &Gpu, case: Case, padded: PaddedShape) -> StepPlan {
 /// Maximum TFLOP and GB per image, and kernels per step, at 800x1088 with 64 positives per image.
 const TFLOP: f64 = 0.99;
 const GIGABYTES: f64 = 3.4;
-const KERNELS: usize = 343;
+const KERNELS: usize = 379;
 
 #[test]
 fn step_flops_bytes_and_kernels_stay_within_limits() {

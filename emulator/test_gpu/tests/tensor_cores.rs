@@ -22,7 +22,7 @@ fn worst(settings: &str, k: usize) -> f64 {
     let device = test_gpu::open(&format!("A100:1 {settings}"));
     let stream = device.stream().expect("a stream");
     let (layer, w) = (Layer::Linear, vec![SIDE, SIDE]);
-    let op = GradWeight { layer, w, scale: false, counted: false, bias_grad: false };
+    let op = GradWeight { layer, w, scale: false, counted: false };
     let run = OpRun::new(&device, stream, device.gpu(), &op, &inputs, &[]).expect("memory");
     run.launch().expect("a launch");
     let got = run.outputs().expect("no fault").remove(0);

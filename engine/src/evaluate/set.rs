@@ -84,8 +84,8 @@ impl EvaluationSet {
         Ok(self.truth.get_or_init(|| truth))
     }
 
-    /// Evaluates the detections in these images, for each of the model's IoU types. An image missing
-    /// from `found` counts as an image without detections.
+    /// Evaluates the detections in these images, for each of the model's IoU types. An image
+    /// missing from `found` counts as an image without detections.
     ///
     /// # Errors
     /// Detections that are not valid COCO results.

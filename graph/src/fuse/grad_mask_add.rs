@@ -62,9 +62,9 @@ fn take(program: &mut Program, uses: &Uses, term: TensorId, other: TensorId) -> 
     let count = count_of(program, writer);
     let fits =
         count.is_none() || uses.writer(other).is_some_and(|node| count_of(program, node) == count);
-    match program.nodes[writer].op.traits().finish {
-        Some(finish @ GradEpilogue { other: false, mask: false }) if fits => {
-            set_epilogue(program, writer, GradEpilogue { other: true, ..finish }, other)
+    match program.nodes[writer].op.traits().epilogue {
+        Some(epilogue @ GradEpilogue { other: false, mask: false }) if fits => {
+            set_epilogue(program, writer, GradEpilogue { other: true, ..epilogue }, other)
         }
         _ => false,
     }
@@ -78,8 +78,9 @@ fn mask(program: &mut Program) {
         if !is::<ReluMask>(program, relu) || !early || !uses.is_only_for(gradient, relu) {
             return None;
         }
-        let finish = program.nodes[writer].op.traits().finish.filter(|finish| !finish.mask)?;
-        if !set_epilogue(program, writer, GradEpilogue { mask: true, ..finish }, activation) {
+        let epilogue =
+            program.nodes[writer].op.traits().epilogue.filter(|epilogue| !epilogue.mask)?;
+        if !set_epilogue(program, writer, GradEpilogue { mask: true, ..epilogue }, activation) {
             return None;
         }
         rename(program, uses, gradient, relu);
@@ -89,9 +90,14 @@ fn mask(program: &mut Program) {
 
 /// Sets the epilogue of the op at `node`, with `input` appended to its inputs; returns false if the
 /// op does not support it.
-fn set_epilogue(program: &mut Program, node: usize, finish: GradEpilogue, input: TensorId) -> bool {
+fn set_epilogue(
+    program: &mut Program,
+    node: usize,
+    epilogue: GradEpilogue,
+    input: TensorId,
+) -> bool {
     let node = &mut program.nodes[node];
-    let Some(op) = node.op.fused(Fusion::GradEpilogue(finish)) else { return false };
+    let Some(op) = node.op.fused(Fusion::GradEpilogue(epilogue)) else { return false };
     node.op = op;
     node.inputs.push(input);
     true

@@ -37,6 +37,6 @@ pub fn relu_signs(program: &mut Program) {
 /// The tensor that masks the node's gradient: its last input.
 fn mask_of(program: &Program, node: usize) -> Option<TensorId> {
     let node = &program.nodes[node];
-    let finish = node.op.traits().finish?;
-    if finish.mask { node.inputs.last().copied() } else { None }
+    let epilogue = node.op.traits().epilogue?;
+    if epilogue.mask { node.inputs.last().copied() } else { None }
 }

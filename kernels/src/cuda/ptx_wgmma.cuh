@@ -4,14 +4,14 @@
 #include "ptx.cuh"
 
 // Makes this thread's writes and copies to shared memory visible to wgmma (async proxy).
-DEVICE void fence_for_products() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
+DEVICE void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
 // wgmma.fence: before the first MMA, and after registers of an accumulator were accessed.
-DEVICE void products_begin() { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
+DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
 // Commits a group of MMAs.
-DEVICE void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory"); }
+DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory"); }
 // Waits until at most `pending` of the newest groups are in flight.
 template <int pending>
-DEVICE void products_wait() {
+DEVICE void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(pending) : "memory");
 }
 
@@ -24,10 +24,10 @@ DEVICE uint64_t descriptor_at(uint64_t rest, const void* place) {
   return rest | (uint64_t)((shared_address(place) & 0x3ffff) >> 4);
 }
 
-// d += a * b, asynchronously: a is 64x16 and b 16xN, given by their descriptors; TURNED: rows
-// (columns) are contiguous, not values of k (MN-major). d is in the fragment layout of
+// d += a * b, asynchronously: a is 64x16 and b 16xN, given by their descriptors; MN_MAJOR: rows
+// (columns) are contiguous, not values of k. d is in the fragment layout of
 // mma.m16n8k16: four values per eight columns, with the rows of the four warps below each other.
-template <bool LEFT_TURNED, bool RIGHT_TURNED>
+template <bool LEFT_MN_MAJOR, bool RIGHT_MN_MAJOR>
 DEVICE void multiply_64(float (&d)[16][4], uint64_t left, uint64_t right) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
@@ -48,10 +48,10 @@ DEVICE void multiply_64(float (&d)[16][4], uint64_t left, uint64_t right) {
         "+f"(d[12][3]), "+f"(d[13][0]), "+f"(d[13][1]), "+f"(d[13][2]), "+f"(d[13][3]),
         "+f"(d[14][0]), "+f"(d[14][1]), "+f"(d[14][2]), "+f"(d[14][3]), "+f"(d[15][0]),
         "+f"(d[15][1]), "+f"(d[15][2]), "+f"(d[15][3])
-      : "l"(left), "l"(right), "n"((int)LEFT_TURNED), "n"((int)RIGHT_TURNED));
+      : "l"(left), "l"(right), "n"((int)LEFT_MN_MAJOR), "n"((int)RIGHT_MN_MAJOR));
 }
 // The same for 64 columns.
-template <bool LEFT_TURNED, bool RIGHT_TURNED>
+template <bool LEFT_MN_MAJOR, bool RIGHT_MN_MAJOR>
 DEVICE void multiply_64(float (&d)[8][4], uint64_t left, uint64_t right) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
@@ -64,15 +64,5 @@ DEVICE void multiply_64(float (&d)[8][4], uint64_t left, uint64_t right) {
         "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]),
         "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]),
         "+f"(d[7][2]), "+f"(d[7][3])
-      : "l"(left), "l"(right), "n"((int)LEFT_TURNED), "n"((int)RIGHT_TURNED));
-}
-// The same for 8 columns.
-template <bool LEFT_TURNED, bool RIGHT_TURNED>
-DEVICE void multiply_64(float (&d)[1][4], uint64_t left, uint64_t right) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 "
-      "{%0,%1,%2,%3}, "
-      "%4, %5, 1, 1, 1, %6, %7;\n"
-      : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3])
-      : "l"(left), "l"(right), "n"((int)LEFT_TURNED), "n"((int)RIGHT_TURNED));
+      : "l"(left), "l"(right), "n"((int)LEFT_MN_MAJOR), "n"((int)RIGHT_MN_MAJOR));
 }

@@ -17,7 +17,7 @@ struct Axis {
     return within(start, window, source) && within(offset, network, resized);
   }
   DEVICE int resized_at(int at) const { return offset + (mirrored ? network - 1 - at : at); }
-  DEVICE int offset_of_mirror() const { return resized - offset - network; }
+  DEVICE int mirrored_offset() const { return resized - offset - network; }
   // Resized length divided by the window's, in f32 where boxes are inclusive.
   DEVICE double ratio(int plus_one) const {
     return window == 0 ? 0.0 : as_f32((double)resized / (double)window, plus_one);
@@ -26,7 +26,7 @@ struct Axis {
   // Source pixel of a pixel of the network's image: the window flipped, then resized nearest.
   DEVICE int nearest(int at) const {
     const float scale = (float)window / (float)resized;
-    const int moved = at + (mirrored ? offset_of_mirror() : offset);
+    const int moved = at + (mirrored ? mirrored_offset() : offset);
     const int pixel = min((int)((float)moved * scale), window - 1);
     return start + (mirrored ? window - 1 - pixel : pixel);
   }
@@ -34,7 +34,7 @@ struct Axis {
   // Source pixel under a point of the network's image; -1 outside the image.
   DEVICE int under(float at) const {
     if (!(at >= 0.0f && at < (float)network)) return -1;
-    const float moved = at + (float)(mirrored ? offset_of_mirror() : offset);
+    const float moved = at + (float)(mirrored ? mirrored_offset() : offset);
     const int pixel = min((int)(moved * (float)window / (float)resized), window - 1);
     return start + (mirrored ? window - 1 - pixel : pixel);
   }

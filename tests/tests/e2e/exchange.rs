@@ -183,7 +183,8 @@ fn class_rows_are_kept_by_name_only_if_requested() {
     let finetune = "--init nameless.safetensors --finetune";
     let anew = "warning: the predictors are reinitialised: the file does not name its 4 classes";
     begun(&place, finetune, &[anew, "6 initialised"]);
-    let order = "the file has no class names: its rows are taken in the data's order, 4 classes: 1 ";
+    let order =
+        "the file has no class names: its rows are taken in the data's order, 4 classes: 1 ";
     begun(&place, "--init nameless.safetensors", &[order, " 0 initialised"]);
     let config = format!("--weights nameless.safetensors --config {CHECKPOINT}/config.toml");
     let order = "the weights name no classes; taken in the data's order: 4 classes: 1 ";

@@ -182,13 +182,13 @@ struct Corner {
   }
 };
 
-// Passes a block's tile of accumulators to `finish`, in slices of 16 rows and at most 64 columns
+// Passes a block's tile of accumulators to `epilogue`, in slices of 16 rows and at most 64 columns
 // per warp. A FULL tile checks no bounds, and reads all lines of a slice at once, one slice ahead
 // if the tile allows it; the other code path is compact. `place(row)` maps a row of D to a row of
 // the output.
-template <bool FULL, class T, class Place, class Finish>
+template <bool FULL, class T, class Place, class Epilogue>
 DEVICE void store_rows(const Sums<T>& sums, real* stages, const Corner& d, Place place,
-                       const Finish& finish) {
+                       const Epilogue& epilogue) {
   // Eight floats of padding put the four lines that are written at once in different banks.
   constexpr int WIDTH = T::WARP_COLUMNS < 64 ? T::WARP_COLUMNS : 64, PITCH = WIDTH + 8;
   constexpr int LANES = WIDTH / CHUNK, SLICES = Sums<T>::ROWS * (T::WARP_COLUMNS / WIDTH);
@@ -208,26 +208,26 @@ DEVICE void store_rows(const Sums<T>& sums, real* stages, const Corner& d, Place
   struct Reads {
     int row;  // of the output
     bool filled;
-    typename Finish::Row other;
+    typename Epilogue::Row other;
   } ahead[BUFFERS][TURNS];
   auto fetch = [&](Reads& at, int i, int turn) {
     const int row = row_of(i, turn);
     at.filled = FULL || row < d.filled_rows;
     at.row = place(row);
-    at.other = finish.fetch(at.row, column_of(i), at.filled);
+    at.other = epilogue.fetch(at.row, column_of(i), at.filled);
   };
   auto fetch_slice = [&](int i) {
 #pragma unroll
     for (int turn = 0; FULL && turn < TURNS; turn++) fetch(ahead[i % BUFFERS][turn], i, turn);
   };
-  typename Finish::Held held{};
-  if (T::SLICES_AHEAD && (FULL || left < d.columns)) held = finish.hold(left);
+  typename Epilogue::Held held{};
+  if (T::SLICES_AHEAD && (FULL || left < d.columns)) held = epilogue.hold(left);
   if (T::SLICES_AHEAD) fetch_slice(0);
 #pragma unroll
   for (int i = 0; i < SLICES; i++) {
     const int column = column_of(i);
     auto hold = [&] {
-      if (i % Sums<T>::ROWS == 0 && (FULL || column < d.columns)) held = finish.hold(column);
+      if (i % Sums<T>::ROWS == 0 && (FULL || column < d.columns)) held = epilogue.hold(column);
     };
     if (T::SLICES_AHEAD && i > 0) hold();
     if (T::SLICES_AHEAD && i + 1 < SLICES) fetch_slice(i + 1);
@@ -245,7 +245,7 @@ DEVICE void store_rows(const Sums<T>& sums, real* stages, const Corner& d, Place
       float v[CHUNK];
       *(float4*)&v[0] = *(const float4*)from;
       *(float4*)&v[4] = *(const float4*)(from + 4);
-      finish(v, held, at.other, at.row, column, at.filled);
+      epilogue(v, held, at.other, at.row, column, at.filled);
     };
     if constexpr (FULL) {
 #pragma unroll
@@ -263,28 +263,28 @@ DEVICE void store_rows(const Sums<T>& sums, real* stages, const Corner& d, Place
   }
 }
 
-// Prefetches the inputs of `finish` for a block's tile into L2 during the main loop.
-template <class T, class Place, class Finish>
-DEVICE void prefetch_tile(const Corner& d, Place place, const Finish& finish) {
+// Prefetches the inputs of `epilogue` for a block's tile into L2 during the main loop.
+template <class T, class Place, class Epilogue>
+DEVICE void prefetch_tile(const Corner& d, Place place, const Epilogue& epilogue) {
   const int row = d.first_row + threadIdx.x;
   static_assert(T::ROWS <= T::THREADS, "a thread for each row");
   if (threadIdx.x >= T::ROWS || row >= d.filled_rows) return;
 #pragma unroll
   for (int column = 0; column < T::COLUMNS; column += 64)
-    if (d.first_column + column < d.columns) finish.prefetch(place(row), d.first_column + column);
+    if (d.first_column + column < d.columns) epilogue.prefetch(place(row), d.first_column + column);
 }
 
-// Stores a block's tile of accumulators: through `finish`, or unchanged to this split's part of
+// Stores a block's tile of accumulators: through `epilogue`, or unchanged to this split's part of
 // `partials`, if it is not null. `place` as in `store_rows`.
-template <class T, class Place, class Finish>
+template <class T, class Place, class Epilogue>
 DEVICE void store_tile(const Sums<T>& sums, real* stages, const Corner& d, float* partials,
-                       Place place, const Finish& finish) {
+                       Place place, const Epilogue& epilogue) {
   if (partials) {
     store_rows<false>(sums, stages, d, place, PartialRows{partials, d.columns});
   } else if (d.is_full<T>()) {
-    store_rows<true>(sums, stages, d, place, finish);
+    store_rows<true>(sums, stages, d, place, epilogue);
   } else {
-    store_rows<false>(sums, stages, d, place, finish);
+    store_rows<false>(sums, stages, d, place, epilogue);
   }
 }
 
@@ -295,16 +295,16 @@ DEVICE float* split_of(float* partials, int rows, int columns) {
 
 // Sums the splits in order: one thread per eight columns of a row. It issues the epilogue's loads
 // before the first sum, and loads four splits at a time.
-template <class Finish>
+template <class Epilogue>
 DEVICE void reduce_splits(const float* partials, int splits, int rows, int columns, int filled_rows,
-                          const Finish& finish) {
+                          const Epilogue& epilogue) {
   const int per_row = ceil_div(columns, CHUNK);
   const int64_t item = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
   if (item >= (int64_t)rows * per_row) return;
   const int row = (int)(item / per_row), column = (int)(item % per_row) * CHUNK;
   const bool filled = row < filled_rows;
-  const typename Finish::Held held = finish.hold(column);
-  const typename Finish::Row other = finish.fetch(row, column, filled);
+  const typename Epilogue::Held held = epilogue.hold(column);
+  const typename Epilogue::Row other = epilogue.fetch(row, column, filled);
   const int64_t split_len = (int64_t)rows * columns;
   const float* from = partials + (int64_t)row * columns;
   float v[CHUNK] = {};
@@ -315,5 +315,5 @@ DEVICE void reduce_splits(const float* partials, int splits, int rows, int colum
 #pragma unroll
     for (int e = 0; e < CHUNK; e++) v[e] += part[e];
   }
-  finish(v, held, other, row, column, filled);
+  epilogue(v, held, other, row, column, filled);
 }

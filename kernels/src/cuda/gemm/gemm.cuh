@@ -11,13 +11,13 @@
 
 // Accumulates the pass's GEMM for the tile at `first_row` and `first_column` over the k-blocks of
 // `share`.
-template <class T, class Pass, class RowSum>
-DEVICE void multiply(Sums<T>& sums, RowSum& row_sums, const Pass& pass, Share share, int first_row,
-                     int first_column, real* stages) {
+template <class T, class Pass>
+DEVICE void multiply(Sums<T>& sums, const Pass& pass, Share share, int first_row, int first_column,
+                     real* stages) {
   auto from = pass.template operands<T>(share, first_row, first_column);
   using Left = typename Pass::template Left<T>;
   using Right = typename Pass::template Right<T>;
-  Loop<T, Left, Right, decltype(from), RowSum>(from, row_sums, stages).run(sums, share.len);
+  Loop<T, Left, Right, decltype(from)>(from, stages).run(sums, share.len);
 }
 
 // Two passes of the same extents, one after the other, into the same accumulators.
@@ -26,20 +26,19 @@ struct SumOf : First {
   Second second;
   DEVICE SumOf(const First& first, const Second& second) : First(first), second(second) {}
 };
-template <class T, class First, class Second, class RowSum>
-DEVICE void multiply(Sums<T>& sums, RowSum& row_sums, const SumOf<First, Second>& pass, Share share,
-                     int first_row, int first_column, real* stages) {
+template <class T, class First, class Second>
+DEVICE void multiply(Sums<T>& sums, const SumOf<First, Second>& pass, Share share, int first_row,
+                     int first_column, real* stages) {
   const First& first = pass;
-  multiply(sums, row_sums, first, share, first_row, first_column, stages);
-  multiply(sums, row_sums, pass.second, pass.second.template share<T>(first_row), first_row,
-           first_column, stages);
+  multiply(sums, first, share, first_row, first_column, stages);
+  multiply(sums, pass.second, pass.second.template share<T>(first_row), first_row, first_column,
+           stages);
 }
 
-// The body of a kernel: computes tile blockIdx.x of D, columns fastest, and passes it to `finish`;
-// or stores it unchanged to this split's part of `partials`, if that is not null. Blocks of the
-// first columns also compute the row sums of A.
-template <class T, class Pass, class Finish, class RowSum = NoRowSums>
-DEVICE void gemm(const Pass& pass, float* partials, const Finish& finish, RowSum row_sums = {}) {
+// The body of a kernel: computes tile blockIdx.x of D, columns fastest, and passes it to the
+// epilogue; or stores it unchanged to this split's part of `partials`, if that is not null.
+template <class T, class Pass, class Epilogue>
+DEVICE void gemm(const Pass& pass, float* partials, const Epilogue& epilogue) {
   DYNAMIC_SHARED(memory);
   real* stages = (real*)memory;
   const int column_tiles = ceil_div(pass.columns, T::COLUMNS);
@@ -49,14 +48,11 @@ DEVICE void gemm(const Pass& pass, float* partials, const Finish& finish, RowSum
   const Corner corner{first_row, first_column, pass.rows, pass.filled_rows, pass.columns};
   const typename Pass::Place place(pass);
   if constexpr (T::PREFETCHES) {
-    if (!partials) prefetch_tile<T>(corner, place, finish);
+    if (!partials) prefetch_tile<T>(corner, place, epilogue);
   }
   Sums<T> sums;
   sums.clear();
-  row_sums.begin(first_column == 0);
-  multiply(sums, row_sums, pass, pass.template share<T>(first_row), first_row, first_column,
-           stages);
-  row_sums.store(first_row, pass.rows);
-
-  store_tile(sums, stages, corner, split_of(partials, pass.out_rows, pass.columns), place, finish);
+  multiply(sums, pass, pass.template share<T>(first_row), first_row, first_column, stages);
+  store_tile(sums, stages, corner, split_of(partials, pass.out_rows, pass.columns), place,
+             epilogue);
 }

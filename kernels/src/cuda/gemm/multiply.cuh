@@ -3,71 +3,15 @@
 #pragma once
 #include "tile.cuh"
 
-// Bias gradient: row sums of A over k, added up from fragments after the MMAs of a step. The two
-// warps that have the same rows alternate: each adds up every second group of 16.
-template <class T>
-struct RowSums {
-  float* to;  // [gridDim.z, rows]
-  bool own;
-  float of[Sums<T>::ROWS / 2][2];  // rows lane / 4 and lane / 4 + 8 of a fragment, a quarter of k
-
-  // `own`: this block computes the row sums.
-  DEVICE void begin(bool own) {
-    static_assert(T::ACROSS == 2, "two warps have the same rows");
-    this->own = own;
-#pragma unroll
-    for (int i = 0; i < Sums<T>::ROWS / 2; i++) of[i][0] = of[i][1] = 0.0f;
-  }
-  static DEVICE int half_of_warp() { return T::warp_column() != 0; }
-  DEVICE void add(const unsigned (&fragments)[Sums<T>::ROWS][4]) {
-    if (!own) return;  // one uniform branch: no predicates in the MMA loop
-    if (half_of_warp())
-      add_half<1>(fragments);
-    else
-      add_half<0>(fragments);
-  }
-  template <int HALF>
-  DEVICE void add_half(const unsigned (&fragments)[Sums<T>::ROWS][4]) {
-#pragma unroll
-    for (int i = 0; i < Sums<T>::ROWS / 2; i++)
-#pragma unroll
-      for (int e = 0; e < 4; e++) {
-        const float2 pair = __half22float2(*(const half2*)&fragments[i * 2 + HALF][e]);
-        of[i][e % 2] += pair.x + pair.y;
-      }
-  }
-  // Writes the sums of the block's rows from `first_row` on that are below `rows`, for this split.
-  DEVICE void store(int first_row, int rows) const {
-    float* const split = to + (int64_t)blockIdx.z * rows;
-    if (!own) return;
-#pragma unroll
-    for (int i = 0; i < Sums<T>::ROWS / 2; i++) {
-      const int fragment = i * 2 + half_of_warp();
-#pragma unroll
-      for (int e = 0; e < 2; e++) {
-        const int row = first_row + T::warp_row() + fragment * 16 + threadIdx.x % 32 / 4 + e * 8;
-        const float sum = sum_of_four_lanes(of[i][e]);
-        if (threadIdx.x % 4 == 0 && row < rows) split[row] = sum;
-      }
-    }
-  }
-  static DEVICE float sum_of_four_lanes(float v) {
-    v += __shfl_xor_sync(~0u, v, 1);
-    return v + __shfl_xor_sync(~0u, v, 2);
-  }
-};
-
 // The main loop over k. `From` loads both operands, the thread's chunks of the next k-block:
 // `left(i)` and `right(i)` are Chunks, copied asynchronously, all empty after the last k-block; in
-// a GATHERED tile they are the values themselves. `next()` advances to the next k-block. `RowSum`
-// gets the left operand's fragments of each step.
-template <class T, class Left, class Right, class From, class RowSum>
+// a GATHERED tile they are the values themselves. `next()` advances to the next k-block.
+template <class T, class Left, class Right, class From>
 struct Loop {
   static constexpr int STEPS = T::DEPTH / 16, CHUNKS = Left::PER_THREAD + Right::PER_THREAD;
   static constexpr int STAGE_BYTES = T::STAGE * 2;
 
   From& from;
-  RowSum& row_sums;
   half* stages;
   typename Left::Fill left_fill;
   typename Right::Fill right_fill;
@@ -75,9 +19,8 @@ struct Loop {
   typename Right::template Fragments<T::WARP_COLUMNS / 16> right_at;
   unsigned left[2][T::WARP_ROWS / 16][4], right[2][T::WARP_COLUMNS / 16][4];
 
-  DEVICE Loop(From& from, RowSum& row_sums, half* stages)
+  DEVICE Loop(From& from, half* stages)
       : from(from),
-        row_sums(row_sums),
         stages(stages),
         left_fill(stages),
         right_fill(stages + T::ROWS * T::DEPTH) {
@@ -85,7 +28,7 @@ struct Loop {
     right_at.place_right(stages + T::ROWS * T::DEPTH, T::warp_column());
   }
 
-  // Fills chunks `first` to `last` of the stage at `to`, numbered through both operands.
+  // Fills chunks `first..last` of the stage at `to`: those of the left operand, then of the right.
   DEVICE void fill(int to, int first, int last) {
 #pragma unroll
     for (int i = 0; i < CHUNKS; i++) {
@@ -140,7 +83,6 @@ struct Loop {
       }
       fill_part(to, step, i, live);
     }
-    row_sums.add(left[step % 2]);
   }
 
   // Accumulates `k_blocks` k-blocks. Called by all threads of the block; at the end the stages are

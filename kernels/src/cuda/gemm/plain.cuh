@@ -45,39 +45,14 @@ DEVICE void multiply_k_block(Sums<T>& sums, const float* a, const float* b) {
 #endif
 }
 
-// Row sums of A over k, separately for each k-block: one thread per row.
-template <class T>
-struct RowSums {
-  float* to;  // [rows]
-  bool own;
-  float of;
-
-  // `own`: this block computes the row sums.
-  DEVICE void begin(bool own) {
-    this->own = own && threadIdx.x < T::ROWS;
-    of = 0.0f;
-  }
-  DEVICE void add(const float* left) {
-    if (!own) return;
-    float of_block = 0.0f;
-    for (int k = 0; k < T::DEPTH; k++) of_block += left[threadIdx.x * PITCH<T> + k];
-    of += of_block;
-  }
-  DEVICE void store(int first_row, int rows) const {
-    const int row = first_row + threadIdx.x;
-    if (own && row < rows) to[row] = of;
-  }
-};
-
 // The main loop over k: `From` returns values, as in multiply.cuh for a GATHERED tile.
-template <class T, class Left, class Right, class From, class RowSum>
+template <class T, class Left, class Right, class From>
 struct Loop {
   From& from;
-  RowSum& row_sums;
   float *left, *right;  // [T::ROWS, PITCH<T>] and [T::COLUMNS, PITCH<T>]
 
-  DEVICE Loop(From& from, RowSum& row_sums, float* memory)
-      : from(from), row_sums(row_sums), left(memory), right(memory + T::ROWS * PITCH<T>) {
+  DEVICE Loop(From& from, float* memory)
+      : from(from), left(memory), right(memory + T::ROWS * PITCH<T>) {
     static_assert((T::ROWS + T::COLUMNS) * PITCH<T> * 2 <= T::STAGES * T::STAGE, "both fit");
   }
   // Writes a chunk to its line of D and its values of k.
@@ -104,7 +79,6 @@ struct Loop {
       part.clear();
       multiply_k_block(part, left, right);
       sums.add(part);
-      row_sums.add(left);
     }
     __syncthreads();
   }

@@ -164,12 +164,3 @@ struct Sums {
         for (int e = 0; e < 4; e++) of[i][j][e] += other.of[i][j][e];
   }
 };
-
-// No row sums: the left operand is used only in the GEMM.
-struct NoRowSums {
-  static constexpr bool ALWAYS_NONE = true;
-  DEVICE void begin(bool) {}
-  template <class... Of>
-  DEVICE void add(const Of&...) {}
-  DEVICE void store(int, int) const {}
-};

@@ -65,62 +65,21 @@ using WideTile = WarpgroupTile<128, 128, 4>;
 using NarrowTile = WarpgroupTile<128, 64, 4>;
 using LowTile = WarpgroupTile<64, 128, 4>;
 
-// Bias gradient: row sums of A over k, as MMAs with eight columns of ones.
-template <int ROWS, int COLUMNS, int STAGES, int GROUPS>
-struct RowSums<WarpgroupTile<ROWS, COLUMNS, STAGES, GROUPS>> {
-  using T = WarpgroupTile<ROWS, COLUMNS, STAGES, GROUPS>;
-  static constexpr bool ALWAYS_NONE = false;
-  float* to;  // [gridDim.z, rows]
-  bool own;
-  uint64_t ones;
-  float of[Sums<T>::ROWS][1][4];
-
-  // `own`: this block computes the row sums.
-  DEVICE void begin(bool own) {
-    SHARED(uint4, column_pairs, 16);  // 16 values of k for each of eight columns
-    this->own = own;
-    if (threadIdx.x < 16)
-      column_pairs[threadIdx.x] = make_uint4(0x3c003c00, 0x3c003c00, 0x3c003c00, 0x3c003c00);
-    ones = descriptor_at(descriptor(128, 128, 0), column_pairs);
-#pragma unroll
-    for (int i = 0; i < Sums<T>::ROWS; i++)
-#pragma unroll
-      for (int e = 0; e < 4; e++) of[i][0][e] = 0.0f;
-  }
-  // The left operand is stored as columns.
-  DEVICE void add(int i, uint64_t left) { multiply_64<true, false>(of[i], left, ones); }
-  DEVICE bool wanted() const { return own; }
-  // Writes the sums of the block's rows from `first_row` on that are below `rows`, for this split.
-  DEVICE void store(int first_row, int rows) const {
-    float* const split = to + (int64_t)blockIdx.z * rows;
-    if (!own || threadIdx.x % 4 != 0) return;
-#pragma unroll
-    for (int i = 0; i < Sums<T>::ROWS; i++) {
-      const int row = first_row + T::warp_row() + i * 64 + threadIdx.x % 32 / 4;
-      if (row < rows) split[row] = of[i][0][0];
-      if (row + 8 < rows) split[row + 8] = of[i][0][2];
-    }
-  }
-};
-
 // The main loop over k, as in multiply.cuh. One wgmma group is in flight while the next k-block's
 // copies are issued; a stage is refilled once all warps have waited for its MMAs and passed a
 // barrier.
-template <int ROWS, int COLUMNS, int STAGES, int GROUPS, class Left, class Right, class From,
-          class RowSum>
-struct Loop<WarpgroupTile<ROWS, COLUMNS, STAGES, GROUPS>, Left, Right, From, RowSum> {
+template <int ROWS, int COLUMNS, int STAGES, int GROUPS, class Left, class Right, class From>
+struct Loop<WarpgroupTile<ROWS, COLUMNS, STAGES, GROUPS>, Left, Right, From> {
   using T = WarpgroupTile<ROWS, COLUMNS, STAGES, GROUPS>;
   static constexpr int STAGE_BYTES = T::STAGE * 2, AHEAD = STAGES - 2;
 
   From& from;
-  RowSum& row_sums;
   typename Left::Fill left_fill;
   typename Right::Fill right_fill;
   uint64_t left_at, right_at;
 
-  DEVICE Loop(From& from, RowSum& row_sums, half* stages)
+  DEVICE Loop(From& from, half* stages)
       : from(from),
-        row_sums(row_sums),
         left_fill(stages),
         right_fill(stages + ROWS * T::DEPTH),
         left_at(descriptor_at(Left::DESCRIPTOR, stages) +
@@ -144,10 +103,9 @@ struct Loop<WarpgroupTile<ROWS, COLUMNS, STAGES, GROUPS>, Left, Right, From, Row
   }
 
   // Accumulates the k-block in the stage at `now`; the MMAs are in flight when this returns.
-  template <bool ROW_SUMS>
   DEVICE void multiply(Sums<T>& sums, int now) {
     const uint64_t left = left_at + (now >> 4), right = right_at + (now >> 4);
-    products_begin();
+    wgmma_fence();
 #pragma unroll
     for (int step = 0; step < T::DEPTH / 16; step++) {
 #pragma unroll
@@ -155,29 +113,9 @@ struct Loop<WarpgroupTile<ROWS, COLUMNS, STAGES, GROUPS>, Left, Right, From, Row
         const uint64_t a = left + ((step * Left::STEP_BYTES + i * Left::ROWS_BYTES) >> 4);
         const uint64_t b = right + (step * Right::STEP_BYTES >> 4);
         multiply_64<!Left::K_ALONG, !Right::K_ALONG>(sums.of[i], a, b);
-        if constexpr (ROW_SUMS) row_sums.add(i, a);
       }
     }
-    products_commit();
-  }
-
-  // Multiplies `k_blocks` k-blocks; the copies of the first AHEAD are in flight. A branch between
-  // MMAs would serialize them, so blocks without row sums have a separate loop.
-  template <bool ROW_SUMS>
-  DEVICE void walk(Sums<T>& sums, int k_blocks) {
-    int now = 0, ahead = AHEAD * STAGE_BYTES;
-#pragma unroll 1
-    for (int k_block = 0; k_block < k_blocks; k_block++) {
-      copy_async_wait<AHEAD - 1>();
-      fence_for_products();
-      __syncthreads();
-      multiply<ROW_SUMS>(sums, now);
-      fill(ahead);
-      products_wait<1>();
-      now = now + STAGE_BYTES == STAGES * STAGE_BYTES ? 0 : now + STAGE_BYTES;
-      ahead = ahead + STAGE_BYTES == STAGES * STAGE_BYTES ? 0 : ahead + STAGE_BYTES;
-    }
-    products_wait<0>();
+    wgmma_commit();
   }
 
   // Accumulates `k_blocks` k-blocks. Called by all threads of the block; at the end the stages are
@@ -185,13 +123,19 @@ struct Loop<WarpgroupTile<ROWS, COLUMNS, STAGES, GROUPS>, Left, Right, From, Row
   DEVICE void run(Sums<T>& sums, int k_blocks) {
 #pragma unroll 1
     for (int stage = 0; stage < AHEAD; stage++) fill(stage * STAGE_BYTES);
-    if constexpr (RowSum::ALWAYS_NONE) {
-      walk<false>(sums, k_blocks);
-    } else if (row_sums.wanted()) {
-      walk<true>(sums, k_blocks);
-    } else {
-      walk<false>(sums, k_blocks);
+    int now = 0, ahead = AHEAD * STAGE_BYTES;
+#pragma unroll 1
+    for (int k_block = 0; k_block < k_blocks; k_block++) {
+      copy_async_wait<AHEAD - 1>();
+      fence_proxy_async();
+      __syncthreads();
+      multiply(sums, now);
+      fill(ahead);
+      wgmma_wait<1>();
+      now = now + STAGE_BYTES == STAGES * STAGE_BYTES ? 0 : now + STAGE_BYTES;
+      ahead = ahead + STAGE_BYTES == STAGES * STAGE_BYTES ? 0 : ahead + STAGE_BYTES;
     }
+    wgmma_wait<0>();
     copy_async_wait<0>();  // zeros past the end, which must not land later
     __syncthreads();
   }

@@ -92,8 +92,6 @@ pub(crate) struct Extras<'a> {
     pub signs: Option<Buffer<'a>>,
     /// Images in use, `[1] i32`.
     pub count: Option<Buffer<'a>>,
-    /// Output of the weight gradient: the sum of `g` per channel, f32.
-    pub bias_grad: Option<Buffer<'a>>,
 }
 
 /// The kernels of a forward pass, and the kernel that sums splits, by epilogue: with a mask, or
@@ -294,17 +292,14 @@ pub(crate) fn grad_input(
     filters.into_iter().chain(pad).chain([product]).chain(reduce).collect()
 }
 
-/// Scratch bytes of [`grad_weight`], with the sum of `g` if `bias_grad`.
-pub(crate) fn grad_weight_workspace_bytes(gpu: &Gpu, s: &ConvShape, bias_grad: bool) -> usize {
+/// Scratch bytes of [`grad_weight`].
+pub(crate) fn grad_weight_workspace_bytes(gpu: &Gpu, s: &ConvShape) -> usize {
     let copy = groups::copy_bytes(gpu, s, Role::WeightGradient);
     let s = &s.on_gpu();
-    let plan = Plan::grad_weight(gpu, s, bias_grad);
-    let sums = if bias_grad { plan.row_sum_bytes(s.filters) } else { 0 };
-    copy + padded::workspace_bytes(gpu, s) + plan.partial_bytes() + sums
+    copy + padded::workspace_bytes(gpu, s) + Plan::grad_weight(gpu, s).partial_bytes()
 }
 
-/// `dw[k] = scale[k] * sum over positions of g[k] * window(x)` from `x`, `g` to `dw`, in f32; also
-/// the sum of `g`, if requested.
+/// `dw[k] = scale[k] * sum over positions of g[k] * window(x)` from `x`, `g` to `dw`, in f32.
 pub(crate) fn grad_weight(
     args: &LaunchArgs<'_>,
     s: &ConvShape,
@@ -315,43 +310,27 @@ pub(crate) fn grad_weight(
     let (wide, collect) = groups::gradient(args, s, dw);
     let copy = groups::copy_bytes(args.gpu, s, Role::WeightGradient);
     let s = &s.on_gpu();
-    let plan = Plan::grad_weight(args.gpu, s, extras.bias_grad.is_some());
+    let plan = Plan::grad_weight(args.gpu, s);
     let workspace = &args.workspace;
     let (gradient, pad) = padded::gradient(args, s, g, copy);
     let offset = copy + padded::workspace_bytes(args.gpu, s);
-    let row_sums = |db: Buffer<'_>, access| match plan.row_sum_bytes(s.filters) {
-        0 => db.write(),
-        bytes => workspace.piece(offset + plan.partial_bytes(), bytes, access),
-    };
     let product = plan
         .launch(1)
         .arg(x.read())
         .arg(gradient)
         .arg(read(extras.scale))
         .arg(read(extras.count))
-        .arg(wide.clone());
-    let product = match extras.bias_grad {
-        Some(db) => product.arg(row_sums(db, Access::Write)),
-        None => product,
-    };
-    let product = product
+        .arg(wide.clone())
         .arg(plan.partials(workspace, offset, Access::Write))
         .arg(conv_arg(s))
         .arg(divisor_arg(s.out_height * s.out_width))
         .arg(divisor_arg(s.out_width));
     let reduce = (plan.splits > 1).then(|| {
-        let vectors = s.filters * s.filter_len().div_ceil(CHUNK);
-        let (threads, sums, db) = match extras.bias_grad {
-            Some(db) => (vectors + s.filters, row_sums(db, Access::Read), db.write()),
-            None => (vectors, Arg::Null, Arg::Null),
-        };
-        Launch::over("conv2d_reduce_f32", threads)
+        Launch::over("conv2d_reduce_f32", s.filters * s.filter_len().div_ceil(CHUNK))
             .arg(plan.partials(workspace, offset, Access::Read))
             .int(plan.splits)
             .arg(read(extras.scale))
             .arg(wide)
-            .arg(sums)
-            .arg(db)
             .int(s.filters)
             .int(s.filter_len())
     });

@@ -7,8 +7,7 @@ use super::gemm::GemmLaunch;
 use super::padded::is_padded;
 use super::variants::{
     DEPTH, FORWARD_GROUPED, GRAD_INPUT, GRAD_INPUT_GROUPED, GRAD_INPUT_PADDED, GRAD_WEIGHT,
-    GRAD_WEIGHT_BIAS, GRAD_WEIGHT_BIAS_PADDED, GRAD_WEIGHT_GROUPED, GRAD_WEIGHT_PADDED, MAX_TAPS,
-    Problem, Variant,
+    GRAD_WEIGHT_GROUPED, GRAD_WEIGHT_PADDED, MAX_TAPS, Problem, Variant,
 };
 use crate::matmul::ConvShape;
 
@@ -48,14 +47,12 @@ impl Plan {
         Self::new(gpu, &GemmLaunch::new(table, gpu, grad_input_problem(gpu, s)))
     }
 
-    /// The weight gradient; with `bias_grad` also the bias gradient.
-    pub(super) fn grad_weight(gpu: &Gpu, s: &ConvShape, bias_grad: bool) -> Self {
-        let table = match (is_padded(gpu, s), bias_grad) {
-            _ if s.is_grouped() => GRAD_WEIGHT_GROUPED,
-            (false, false) => GRAD_WEIGHT,
+    /// The weight gradient.
+    pub(super) fn grad_weight(gpu: &Gpu, s: &ConvShape) -> Self {
+        let table = match (is_padded(gpu, s), s.is_grouped()) {
+            (_, true) => GRAD_WEIGHT_GROUPED,
             (true, false) => GRAD_WEIGHT_PADDED,
-            (false, true) => GRAD_WEIGHT_BIAS,
-            (true, true) => GRAD_WEIGHT_BIAS_PADDED,
+            (false, false) => GRAD_WEIGHT,
         };
         Self::new(gpu, &GemmLaunch::new(table, gpu, grad_weight_problem(gpu, s)))
     }
@@ -63,11 +60,6 @@ impl Plan {
     /// Bytes of the partial sums, 0 if the reduction is not split.
     pub(super) fn partial_bytes(&self) -> usize {
         if self.splits > 1 { self.splits * self.len * 4 } else { 0 }
-    }
-
-    /// Bytes of the partial row sums for `rows` rows, 0 if the reduction is not split.
-    pub(super) fn row_sum_bytes(&self, rows: usize) -> usize {
-        if self.splits > 1 { self.splits * rows * 4 } else { 0 }
     }
 
     /// The partial sums, from `offset` of the workspace on.
@@ -164,8 +156,8 @@ mod tests {
         assert_eq!((split.variant, split.tiles, split.splits), (FORWARD[1], 12, 9));
         let odd = ConvShape { filters: 81, ..SHAPE };
         assert_eq!(Plan::grad_input(&a100, &odd).variant, GRAD_INPUT_PADDED[0]);
-        assert_eq!(Plan::grad_weight(&a100, &odd, false).variant, GRAD_WEIGHT_PADDED[0]);
-        let weight = Plan::grad_weight(&a100, &conv(12, 100, 256), false);
+        assert_eq!(Plan::grad_weight(&a100, &odd).variant, GRAD_WEIGHT_PADDED[0]);
+        let weight = Plan::grad_weight(&a100, &conv(12, 100, 256));
         assert_eq!((weight.variant, weight.tiles, weight.splits), (GRAD_WEIGHT[0], 36, 6));
     }
 
@@ -181,7 +173,7 @@ mod tests {
             out_width: 336,
             ..SHAPE
         };
-        let splits = |gpu: &Gpu| Plan::grad_weight(gpu, &fpn, false).splits;
+        let splits = |gpu: &Gpu| Plan::grad_weight(gpu, &fpn).splits;
         assert_eq!([splits(&Gpu::a100()), splits(&Gpu::h100())], [6, 22]);
     }
 

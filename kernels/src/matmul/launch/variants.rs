@@ -158,24 +158,11 @@ pub(super) const GRAD_WEIGHT: &[Variant] = &[
     Variant { kernel: "conv2d_grad_weight_f16_low", ..LOW },
 ];
 
-/// The gradients of `w` and of a bias.
-pub(super) const GRAD_WEIGHT_BIAS: &[Variant] = &[
-    Variant { kernel: "conv2d_grad_weight_bias_f16_large", ..LARGE },
-    Variant { kernel: "conv2d_grad_weight_bias_f16_small", ..SMALL },
-    Variant { kernel: "conv2d_grad_weight_bias_f16_unaligned", ..UNALIGNED },
-    Variant { kernel: "conv2d_grad_weight_bias_f16_tall", ..TALL },
-    Variant { kernel: "conv2d_grad_weight_bias_f16_deep", ..DEEP },
-    Variant { kernel: "conv2d_grad_weight_bias_f16_narrow", ..NARROW },
-    Variant { kernel: "conv2d_grad_weight_bias_f16_low", ..LOW },
-];
-
 /// The gradients with padded gradient rows, which only have small GEMMs.
 pub(super) const GRAD_INPUT_PADDED: &[Variant] =
     &[Variant { kernel: "conv2d_grad_input_f16_padded_small", ..SMALL }];
 pub(super) const GRAD_WEIGHT_PADDED: &[Variant] =
     &[Variant { kernel: "conv2d_grad_weight_f16_padded_small", ..SMALL }];
-pub(super) const GRAD_WEIGHT_BIAS_PADDED: &[Variant] =
-    &[Variant { kernel: "conv2d_grad_weight_bias_f16_padded_small", ..SMALL }];
 
 /// The three passes of grouped and of dilated convolutions.
 pub(super) const FORWARD_GROUPED: &[Variant] = &[
@@ -233,7 +220,6 @@ fn variants() -> impl Iterator<Item = &'static Variant> {
     let tables = [FORWARD, STEM, PROJECTED, RPN_HEAD, RPN_HEAD_SMALL, MASKED, NEAREST];
     let tables = tables.into_iter().chain([GRAD_INPUT, GRAD_INPUT_PADDED]);
     let tables = tables.chain([GRAD_WEIGHT, GRAD_WEIGHT_PADDED]);
-    let tables = tables.chain([GRAD_WEIGHT_BIAS, GRAD_WEIGHT_BIAS_PADDED]);
     let tables = tables.chain([FORWARD_GROUPED, GRAD_INPUT_GROUPED, GRAD_WEIGHT_GROUPED]);
     tables.flatten()
 }
@@ -308,7 +294,7 @@ mod tests {
     fn every_variant_table_covers_any_shape() {
         let worst = Problem { extents: [1, 1], classes: 1, k_blocks: 1, aligned: false };
         let grouped = [FORWARD_GROUPED, GRAD_INPUT_GROUPED, GRAD_WEIGHT_GROUPED];
-        let plain = [FORWARD, MASKED, NEAREST, GRAD_INPUT, GRAD_WEIGHT, GRAD_WEIGHT_BIAS];
+        let plain = [FORWARD, MASKED, NEAREST, GRAD_INPUT, GRAD_WEIGHT];
         for table in plain.into_iter().chain(grouped) {
             assert!(table.iter().any(|variant| variant.runs(&Gpu::a100(), &worst)));
         }
@@ -326,7 +312,7 @@ mod tests {
     #[test]
     fn variants_fit_expected_blocks_per_multiprocessor() {
         for gpu in [Gpu::a100(), Gpu::h100()] {
-            for table in [FORWARD, PROJECTED, GRAD_INPUT, GRAD_WEIGHT, GRAD_WEIGHT_BIAS] {
+            for table in [FORWARD, PROJECTED, GRAD_INPUT, GRAD_WEIGHT] {
                 assert_eq!([0, 1].map(|i: usize| table[i].slots(&gpu).blocks), [2, 4], "{gpu:?}");
             }
         }
@@ -335,7 +321,6 @@ mod tests {
             (PROJECTED, &[1, 3]),
             (GRAD_INPUT, &[1, 3, 4]),
             (GRAD_WEIGHT, &[1, 3, 4, 4]),
-            (GRAD_WEIGHT_BIAS, &[1, 2, 4, 4]),
             (MASKED, &[2]),
             (NEAREST, &[3]),
         ] {

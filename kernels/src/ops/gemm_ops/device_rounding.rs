@@ -58,8 +58,8 @@ mod tests {
         let w = floats(Role::Weight, &[2, 1, 1, 1], [1.0, 1.0]);
         let scale = floats(Role::Master, &[2], [0.3, 0.7]);
         let (layer, x) = (Layer::conv2d(1, 0), vec![1, 1, 1, 1]);
-        let (counted, finish) = (false, GradEpilogue::default());
-        let mut op = GradInput { layer, x, scale: true, counted, finish };
+        let (counted, epilogue) = (false, GradEpilogue::default());
+        let mut op = GradInput { layer, x, scale: true, counted, epilogue };
         let given = [g, w, scale];
         let as_rounded = rounded(&op, &given);
         let halves = [0.3, 0.7].map(|v| f16::from_f32(v).to_f32());

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use device::{Gpu, Launch, LaunchArgs};
 
-use super::bias_grad::{self, BiasGrad};
+use super::bias_grad::BiasGrad;
 use super::layer::Layer;
 use super::relu_mask::ReluMask;
 use super::upsample_add::{UpsampleGrad, enlarge};
@@ -55,7 +55,7 @@ pub(crate) struct Form {
     pub(crate) residual: bool,
     /// A count: the number of images, or rows, that hold data.
     pub(crate) counted: bool,
-    pub(crate) finish: GradEpilogue,
+    pub(crate) epilogue: GradEpilogue,
     /// The residual is read at the nearest position.
     pub(crate) nearest: bool,
     pub(crate) relu: bool,
@@ -63,8 +63,6 @@ pub(crate) struct Form {
     pub(crate) masked: bool,
     /// The second output holds the signs of `y`.
     pub(crate) signs: bool,
-    /// The second output is the gradient of the bias.
-    pub(crate) bias_grad: bool,
 }
 
 /// The inputs of a [`Form`].
@@ -74,7 +72,7 @@ struct Inputs<'a, T> {
     bias: Option<&'a T>,
     residual: Option<&'a T>,
     count: Option<&'a T>,
-    finish: GradEpilogueInputs<'a, T>,
+    epilogue: GradEpilogueInputs<'a, T>,
 }
 
 /// An op that runs as a GEMM.
@@ -115,11 +113,11 @@ pub struct GradInput {
     /// The last input before those of the epilogue is `count [1] i32`.
     pub counted: bool,
     /// The epilogue.
-    pub finish: GradEpilogue,
+    pub epilogue: GradEpilogue,
 }
 
-/// The gradient of a layer's weights: `dw [w..]`, and with `bias_grad` also `db [K]`, the sum of
-/// `g` (both overwritten), from `x`, `g [y..]`, and if flagged `scale [K]` and `count [1] i32`.
+/// The gradient of a layer's weights: `dw [w..]` (overwritten) from `x`, `g [y..]`, and if flagged
+/// `scale [K]` and `count [1] i32`.
 ///
 /// Matches the weight gradient of the layer times the scale. With `counted`, images past the count
 /// do not contribute. Positions are summed in order, in blocks of 256.
@@ -133,8 +131,6 @@ pub struct GradWeight {
     pub scale: bool,
     /// The last input is `count [1] i32`.
     pub counted: bool,
-    /// The second output is the gradient of the layer's bias.
-    pub bias_grad: bool,
 }
 
 impl Form {
@@ -147,12 +143,11 @@ impl Form {
             bias: false,
             residual: false,
             counted: false,
-            finish: GradEpilogue::default(),
+            epilogue: GradEpilogue::default(),
             nearest: false,
             relu: false,
             masked: false,
             signs: false,
-            bias_grad: false,
         }
     }
 
@@ -192,13 +187,13 @@ impl Form {
 
     /// Assigns the tensors of a list to names; `infer` has checked their number.
     fn name_inputs<'a, T>(&self, list: &'a [T]) -> Inputs<'a, T> {
-        let (own, finish) = self.finish.split(list);
+        let (own, epilogue) = self.epilogue.split(list);
         let [a, b, rest @ ..] = own else { panic!("{} has two operands", self.name()) };
         let mut rest = rest.iter();
         let mut next = |has: bool| if has { rest.next() } else { None };
         let [scale, bias] = [next(self.scale), next(self.bias)];
         let [residual, count] = [next(self.residual), next(self.counted)];
-        Inputs { operands: [a, b], scale, bias, residual, count, finish }
+        Inputs { operands: [a, b], scale, bias, residual, count, epilogue }
     }
 
     /// Checks the inputs other than the operands against the shape of the output.
@@ -232,7 +227,7 @@ impl Form {
         if let Some(count) = inputs.count {
             check::integers(name, "count", count, &[1])?;
         }
-        inputs.finish.check(name, out)
+        inputs.epilogue.check(name, out)
     }
 
     /// The backward rule: the gradient ops of the layer.
@@ -240,7 +235,7 @@ impl Form {
         let Self { layer, scale, counted, .. } = *self;
         let positions: Vec<usize> = (0..inputs.len()).collect();
         let at = self.name_inputs(&positions);
-        let (finish, bias_grad) = (GradEpilogue::default(), false);
+        let epilogue = GradEpilogue::default();
         let mut rule = BackwardRule::default();
         let mut g = Source::GradOutput(0);
         if self.relu && !self.masked {
@@ -253,11 +248,11 @@ impl Form {
         };
         let rest = [at.scale, at.count];
         let x = inputs[0].shape.clone();
-        let grad_input = GradInput { layer, x, scale, counted, finish };
+        let grad_input = GradInput { layer, x, scale, counted, epilogue };
         let from = and(&[g, Source::Input(1)], &rest);
         rule = rule.step(grad_input, &from, &[Sink::GradInput(0)]);
         let w = inputs[1].shape.clone();
-        let grad_weight = GradWeight { layer, w, scale, counted, bias_grad };
+        let grad_weight = GradWeight { layer, w, scale, counted };
         let from = and(&[Source::Input(0), g], &rest);
         rule = rule.step(grad_weight, &from, &[Sink::GradInput(1)]);
         if let Some(bias) = at.bias {
@@ -267,7 +262,7 @@ impl Form {
         match at.residual {
             Some(&residual) if self.nearest => {
                 let [height, width] = [1, 2].map(|axis| inputs[residual].dim(axis));
-                let enlarged = UpsampleGrad { height, width, finish };
+                let enlarged = UpsampleGrad { height, width, epilogue };
                 rule.step(enlarged, &[g], &[Sink::GradInput(residual)])
             }
             Some(&residual) => rule.alias(g, residual),
@@ -306,12 +301,7 @@ impl Form {
         let (first, second) = args.outputs.split_at_mut(1);
         let (out, workspace) = (first[0].f32(), &mut *args.workspace);
         if self.makes == Pass::GradWeight {
-            conv_grad_weight(s, a, b, scale, out, workspace);
-            if let [sums] = second {
-                let g = &b[..s.out_positions() * s.filters];
-                bias_grad::sum_rows(g, sums.f32(), workspace);
-            }
-            return;
+            return conv_grad_weight(s, a, b, scale, out, workspace);
         }
         let enlarged = inputs.residual.filter(|_| self.nearest);
         let enlarged = enlarged.map(|residual| enlarge(residual, [s.out_height, s.out_width]));
@@ -328,7 +318,7 @@ impl Form {
             clear(rest);
             filled
         };
-        inputs.finish.run_cpu(filled);
+        inputs.epilogue.run_cpu(filled);
         if let [signs] = second {
             signs::write(signs.i32(), out, s.filters);
         }
@@ -337,17 +327,15 @@ impl Form {
     /// The launches of a GEMM op of these sizes.
     fn launches(&self, s: &ConvShape, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let inputs = self.name_inputs(&args.inputs);
-        let second = args.outputs.get(1).copied();
         let extras = Extras {
             scale: inputs.scale.copied(),
             bias: inputs.bias.copied(),
-            residual: inputs.residual.or(inputs.finish.other).copied(),
+            residual: inputs.residual.or(inputs.epilogue.other).copied(),
             nearest: inputs.residual.filter(|_| self.nearest).map(|r| [r.dim(1), r.dim(2)]),
-            mask: inputs.finish.mask.copied(),
+            mask: inputs.epilogue.mask.copied(),
             relu: self.relu,
-            signs: second.filter(|_| self.signs),
+            signs: args.outputs.get(1).copied(),
             count: inputs.count.copied(),
-            bias_grad: second.filter(|_| self.bias_grad),
         };
         let [a, b] = self.in_order(inputs.operands.map(|operand| *operand));
         if self.is_depthwise(s) && depthwise::runs(s) {
@@ -404,10 +392,10 @@ impl<P: GemmOp> Op for P {
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
         let (form, name) = (self.form(), self.name());
-        check::arity(name, "inputs", inputs, form.own_inputs() + form.finish.inputs())?;
+        check::arity(name, "inputs", inputs, form.own_inputs() + form.epilogue.inputs())?;
         check::arity(name, "updates", updates, 0)?;
         let inputs = form.name_inputs(inputs);
-        let (s, out) = self.sizes(name, inputs.operands)?;
+        let (_, out) = self.sizes(name, inputs.operands)?;
         let role = match form.makes {
             Pass::Output => Role::Activation,
             Pass::GradInput => Role::Gradient,
@@ -416,8 +404,7 @@ impl<P: GemmOp> Op for P {
         let out = TensorDesc::new(role, &out);
         form.check(inputs, &out)?;
         let signs = form.signs.then(|| signs::infer(name, "y", &out)).transpose()?;
-        let sums = form.bias_grad.then(|| TensorDesc::new(role, &[s.filters]));
-        Ok([out].into_iter().chain(signs).chain(sums).collect())
+        Ok([out].into_iter().chain(signs).collect())
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
@@ -432,7 +419,7 @@ impl<P: GemmOp> Op for P {
             communicates: false,
             count_input: (is_gradient && form.counted).then(|| form.own_inputs() - 1),
             signs: form.signs,
-            finish: (form.makes == Pass::GradInput).then_some(form.finish),
+            epilogue: (form.makes == Pass::GradInput).then_some(form.epilogue),
         }
     }
 
@@ -446,10 +433,6 @@ impl<P: GemmOp> Op for P {
     fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
         let (form, s) = (self.form(), inferred(self, inputs));
         match form.makes {
-            Pass::GradWeight if form.bias_grad => {
-                let sums = bias_grad::workspace_len(s.out_positions(), s.filters);
-                reduce_workspace_len(&s).max(sums)
-            }
             Pass::GradWeight => reduce_workspace_len(&s),
             _ => gather_workspace_len(&s),
         }
@@ -468,10 +451,10 @@ impl<P: GemmOp> Op for P {
         }
         match form.pass() {
             Pass::Output => {
-                launch::forward_workspace_bytes(gpu, s, [form.finish.mask, form.nearest])
+                launch::forward_workspace_bytes(gpu, s, [form.epilogue.mask, form.nearest])
             }
             Pass::GradInput => launch::grad_input_workspace_bytes(gpu, s, form.scale),
-            Pass::GradWeight => launch::grad_weight_workspace_bytes(gpu, s, form.bias_grad),
+            Pass::GradWeight => launch::grad_weight_workspace_bytes(gpu, s),
         }
     }
 
@@ -492,8 +475,8 @@ impl<P: GemmOp> Op for P {
 
 impl GemmOp for GradInput {
     fn form(&self) -> Form {
-        let Self { layer, scale, counted, finish, .. } = *self;
-        Form { scale, counted, finish, ..Form::new(layer, Pass::GradInput) }
+        let Self { layer, scale, counted, epilogue, .. } = *self;
+        Form { scale, counted, epilogue, ..Form::new(layer, Pass::GradInput) }
     }
 
     fn sizes(
@@ -510,7 +493,7 @@ impl GemmOp for GradInput {
     fn with(&self, fusion: Fusion) -> Option<Self> {
         match fusion {
             Fusion::GradEpilogue(_) if self.layer.is_grouped_by_channel(*self.x.last()?) => None,
-            Fusion::GradEpilogue(finish) => Some(Self { finish, ..self.clone() }),
+            Fusion::GradEpilogue(epilogue) => Some(Self { epilogue, ..self.clone() }),
             Fusion::ScaledWeights if self.scale => Some(Self { scale: false, ..self.clone() }),
             _ => None,
         }
@@ -519,8 +502,8 @@ impl GemmOp for GradInput {
 
 impl GemmOp for GradWeight {
     fn form(&self) -> Form {
-        let Self { layer, scale, counted, bias_grad, .. } = *self;
-        Form { scale, counted, bias_grad, ..Form::new(layer, Pass::GradWeight) }
+        let Self { layer, scale, counted, .. } = *self;
+        Form { scale, counted, ..Form::new(layer, Pass::GradWeight) }
     }
 
     fn sizes(
@@ -532,13 +515,5 @@ impl GemmOp for GradWeight {
         let (s, y) = self.layer.sizes(op, [x, &w])?;
         check::shape(op, "g", g, &y)?;
         Ok((s, self.w.clone()))
-    }
-
-    /// Supports the bias gradient, except for transposed convolutions, whose kernels sum over x and
-    /// do not read full rows of `g`, and for grouped or dilated convolutions, whose kernels do not
-    /// compute it.
-    fn with(&self, fusion: Fusion) -> Option<Self> {
-        let can = !self.bias_grad && self.layer.is_plain();
-        (can && fusion == Fusion::BiasGrad).then(|| Self { bias_grad: true, ..self.clone() })
     }
 }

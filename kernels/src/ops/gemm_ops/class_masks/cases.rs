@@ -23,12 +23,12 @@ pub fn cases() -> Vec<OpCase> {
         // Several rows per thread in the sum over rows, and warps without a pixel.
         ([67, 1, 3, 16], 3, 67),
     ];
-    let finished = masked.into_iter().flat_map(|(shape, classes, count)| {
+    let with_epilogue = masked.into_iter().flat_map(|(shape, classes, count)| {
         [(true, false), (false, true), (true, true)]
             .map(|(relu, bias_grad)| gradient(&case(shape, classes, count), relu, bias_grad))
     });
     let large = gradient(&case([16, 28, 28, 256], 81, 13), true, true);
-    plain.into_iter().chain(finished).chain([large]).collect()
+    plain.into_iter().chain(with_epilogue).chain([large]).collect()
 }
 
 fn case(shape: [usize; 4], classes: usize, count: i32) -> OpCase {
@@ -109,11 +109,11 @@ mod tests {
         let spread = floats(Role::Gradient, &[rows, height, width, CLASSES], spread);
         let inputs = [&g, &x, &w, &labels, &count].map(Clone::clone);
         let grads = run(&ClassMasksGrad { relu: false, bias_grad: false }, &inputs);
-        let [scale, counted, bias_grad] = [false, true, false];
-        let (layer, finish) = (Layer::conv2d(1, 0), GradEpilogue::default());
-        let grad_input = GradInput { layer, x: SHAPE.to_vec(), scale, counted, finish };
+        let [scale, counted] = [false, true];
+        let (layer, epilogue) = (Layer::conv2d(1, 0), GradEpilogue::default());
+        let grad_input = GradInput { layer, x: SHAPE.to_vec(), scale, counted, epilogue };
         let filters = w.desc.shape.clone();
-        let grad_weight = GradWeight { layer, w: filters, scale, counted, bias_grad };
+        let grad_weight = GradWeight { layer, w: filters, scale, counted };
         let want = [
             one(&grad_input, &[&spread, &w, &count]),
             one(&grad_weight, &[&x, &spread, &count]),

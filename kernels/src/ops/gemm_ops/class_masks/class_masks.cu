@@ -145,26 +145,26 @@ DEVICE void class_masks_grad(const real* g, const real* x, const real* w, const 
   if (threadIdx.x == 0) own[channels] = sum;
 }
 
-#define CLASS_MASKS_GRAD(name, W)                                                                \
-  KERNEL(256)                                                                                    \
-  name(const real* RESTRICT g, const real* RESTRICT x, const real* RESTRICT w,                   \
-       const int* RESTRICT labels, const int* RESTRICT count, real* RESTRICT dx,                 \
-       float* RESTRICT partials, int, int pixels, int channels, int classes, int relu,           \
-       int row_sums) {                                                                           \
-    class_masks_grad<W>(g, x, w, labels, count, dx, partials, pixels, channels, classes, relu,   \
-                        row_sums);                                                               \
+#define CLASS_MASKS_GRAD(name, W)                                                              \
+  KERNEL(256)                                                                                  \
+  name(const real* RESTRICT g, const real* RESTRICT x, const real* RESTRICT w,                 \
+       const int* RESTRICT labels, const int* RESTRICT count, real* RESTRICT dx,               \
+       float* RESTRICT partials, int, int pixels, int channels, int classes, int relu,         \
+       int row_sums) {                                                                         \
+    class_masks_grad<W>(g, x, w, labels, count, dx, partials, pixels, channels, classes, relu, \
+                        row_sums);                                                             \
   }
 CLASS_MASKS_GRAD(class_masks_grad_f16x8, WIDE)
 CLASS_MASKS_GRAD(class_masks_grad_f16, 1)
 
-// Sums over the rows of a class: thread lane i of a column adds rows i, i + 8, .. The blocks after
+// Sums over the rows of a class: for each column, warp i adds rows i, i + 8, .. The blocks after
 // the last class sum over the rows of all classes.
 KERNEL(256)
 class_masks_grad_total(const float* RESTRICT partials, const int* RESTRICT labels,
                        const int* RESTRICT count, float* RESTRICT dw, float* RESTRICT db,
                        float* RESTRICT bias_db, int rows, int channels, int classes, int row_sums) {
   SHARED(double, scratch, 256);
-  const int label = blockIdx.y, lane = threadIdx.x / 32;
+  const int label = blockIdx.y, warp = threadIdx.x / 32;
   const bool all = label == classes;
   const int column = blockIdx.x * 32 + threadIdx.x % 32, columns = all ? channels : channels + 1;
   const int filled = label == 0 ? 0 : min(max(*count, 0), rows);
@@ -172,14 +172,14 @@ class_masks_grad_total(const float* RESTRICT partials, const int* RESTRICT label
   double sum = 0.0;
   if (column < columns) {
 #pragma unroll 4
-    for (int row = lane; row < filled; row += WARPS) {
+    for (int row = warp; row < filled; row += WARPS) {
       const int own = labels[row];
       if (all ? own > 0 && own < classes : own == label) sum += from[(uint64_t)row * row_sums];
     }
   }
   scratch[threadIdx.x] = sum;
   __syncthreads();
-  if (lane != 0 || column >= columns) return;
+  if (warp != 0 || column >= columns) return;
   for (int i = 1; i < WARPS; i++) sum += scratch[i * 32 + threadIdx.x];
   float* to = column == channels ? db + label : dw + (uint64_t)label * channels + column;
   if (all) to = bias_db + column;

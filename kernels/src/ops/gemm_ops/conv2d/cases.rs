@@ -38,7 +38,7 @@ pub fn cases() -> Vec<OpCase> {
         .chain(few_cases())
         .chain(grouped_cases())
         .chain(super::epilogue_cases::cases(SCALED_FLOOR))
-        .chain(super::epilogue_cases::bias_grad_cases())
+        .chain(super::epilogue_cases::grad_weight_cases())
         .chain([case(real.0, real.1, bias_relu, false)])
         .collect()
 }
@@ -316,13 +316,13 @@ mod tests {
         let op = Conv2d { counted, ..Conv2d::new(1, 0) };
         let y = run(&op, &[x.clone(), w.clone(), count.clone()]);
         assert_eq!(y[0].as_f32(), [21.0, 0.0]);
-        let (layer, scale, finish) = (Layer::conv2d(1, 0), false, GradEpilogue::default());
-        let op = GradInput { layer, x: x.desc.shape.clone(), scale, counted, finish };
+        let (layer, scale, epilogue) = (Layer::conv2d(1, 0), false, GradEpilogue::default());
+        let op = GradInput { layer, x: x.desc.shape.clone(), scale, counted, epilogue };
         let dx = run(&op, &[g.clone(), w.clone(), count.clone()]);
         assert_eq!(dx[0].as_f32(), [35.0, 0.0]);
-        let op = GradWeight { layer, w: w.desc.shape, scale, counted, bias_grad: true };
+        let op = GradWeight { layer, w: w.desc.shape, scale, counted };
         let dw = run(&op, &[x, g, count]);
-        assert_eq!([dw[0].as_f32(), dw[1].as_f32()], [[15.0], [5.0]]);
+        assert_eq!(dw[0].as_f32(), [15.0]);
     }
 
     #[test]

@@ -11,8 +11,8 @@
        const float* RESTRICT bias, const real* RESTRICT residual, const int* RESTRICT count, \
        real* RESTRICT y, float* RESTRICT partials, Conv conv, int relu,                      \
        unsigned char* RESTRICT signs) {                                                      \
-    const ActivationRows finish{y, scale, bias, residual, conv.filters, relu, signs};        \
-    gemm<tile>(Forward(x, w, count, conv), partials, finish);                                \
+    const ActivationRows epilogue{y, scale, bias, residual, conv.filters, relu, signs};      \
+    gemm<tile>(Forward(x, w, count, conv), partials, epilogue);                              \
   }                                                                                          \
   EXPORT(name)
 
@@ -22,8 +22,8 @@
        const real* RESTRICT other, const real* RESTRICT mask, const unsigned char* RESTRICT signs, \
        const int* RESTRICT count, real* RESTRICT y, float* RESTRICT partials, Conv conv,           \
        int relu) {                                                                                 \
-    const GradientRows finish{y, bias, other, mask, signs, conv.filters, relu};                    \
-    gemm<tile>(Forward(x, w, count, conv), partials, finish);                                      \
+    const GradientRows epilogue{y, bias, other, mask, signs, conv.filters, relu};                  \
+    gemm<tile>(Forward(x, w, count, conv), partials, epilogue);                                    \
   }                                                                                                \
   EXPORT(name)
 

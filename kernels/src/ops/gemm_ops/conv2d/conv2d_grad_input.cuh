@@ -10,6 +10,6 @@
        const real* RESTRICT other, const real* RESTRICT mask, const unsigned char* RESTRICT signs, \
        const int* RESTRICT count, real* RESTRICT dx, float* RESTRICT partials, Conv conv,          \
        int relu) {                                                                                 \
-    const GradientRows finish{dx, bias, other, mask, signs, conv.channels, relu};                  \
-    gemm<tile>(GradInput(g, w, count, conv, padded), partials, finish);                            \
+    const GradientRows epilogue{dx, bias, other, mask, signs, conv.channels, relu};                \
+    gemm<tile>(GradInput(g, w, count, conv, padded), partials, epilogue);                          \
   }

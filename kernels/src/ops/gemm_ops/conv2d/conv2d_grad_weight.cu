@@ -6,7 +6,6 @@
 //   scale     [K]                 float  in   scale of each filter, or null
 //   count     [1]                 int    in   images in use, or null: all
 //   dw        [K, R, S, C]        float  out  gradient of the filters
-//   db        [splits, K]         float  out  sum of g over a split's positions; _bias_ kernels
 //   partials  [splits, K, R*S*C]  float  out  written instead of dw with split-k
 //
 // Launch: x = tiles of D, columns fastest; z = splits, which share the positions within the
@@ -27,9 +26,5 @@ REALS(fp16, fp32, tf32)
 GRAD_WEIGHT(conv2d_grad_weight_f16_large, LargeTile, false, 2)
 GRAD_WEIGHT(conv2d_grad_weight_f16_small, SmallTile, false, 4)
 GRAD_WEIGHT(conv2d_grad_weight_f16_padded_small, SmallTile, true, 4)
-GRAD_WEIGHT_BIAS(conv2d_grad_weight_bias_f16_large, LargeTile, false, 2)
-GRAD_WEIGHT_BIAS(conv2d_grad_weight_bias_f16_small, SmallTile, false, 4)
-GRAD_WEIGHT_BIAS(conv2d_grad_weight_bias_f16_padded_small, SmallTile, true, 4)
 #endif
 GRAD_WEIGHT(conv2d_grad_weight_f16_unaligned, UnalignedTile, false, 4)
-GRAD_WEIGHT_BIAS(conv2d_grad_weight_bias_f16_unaligned, UnalignedTile, false, 3)

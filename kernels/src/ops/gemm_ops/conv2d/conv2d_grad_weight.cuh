@@ -12,13 +12,3 @@
                WeightRows{dw, scale, conv.filter_len()});                                  \
   }                                                                                        \
   EXPORT(name)
-
-#define GRAD_WEIGHT_BIAS(name, tile, padded, blocks)                                 \
-  KERNEL_BLOCKS(tile::THREADS, blocks)                                               \
-  name(const real* RESTRICT x, const real* RESTRICT g, const float* RESTRICT scale,  \
-       const int* RESTRICT count, float* RESTRICT dw, float* RESTRICT db,            \
-       float* RESTRICT partials, Conv conv, Divisor per_image, Divisor per_line) {   \
-    gemm<tile>(GradWeight(x, g, count, conv, padded, per_image, per_line), partials, \
-               WeightRows{dw, scale, conv.filter_len()}, RowSums<tile>{db});         \
-  }                                                                                  \
-  EXPORT(name)

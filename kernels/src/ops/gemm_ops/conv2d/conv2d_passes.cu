@@ -22,8 +22,6 @@
 //   partials  [splits, rows, columns]  float  in   sums of each split
 //   scale     [rows]                   float  in   or null
 //   dw        [rows, columns]          float  out  gradient of the filters
-//   row_sums  [splits, rows]           float  in   or null
-//   db        [rows]                   float  out  sums of row_sums: bias gradient
 //
 // conv2d_scale_weights_f16:
 //   w       [rows, columns]  real   in   filters
@@ -35,8 +33,8 @@
 //   scale   [rows]                  float  in   scale of each filter, or null
 //   wide    [rows, taps, wide]      real   out  filters with zeros for other groups (float, in)
 //
-// Launch: a thread per 8 columns of a row, then one per row with row_sums; one per 8 values of
-// wide, or one per value of a gradient; blocks of 256.
+// Launch: a thread per 8 columns of a row; one per 8 values of wide, or one per value of a
+// gradient; blocks of 256.
 // Cost: 4 * splits + 2 (4) bytes per element; memory-bound, mostly in L2.
 // Numerics: sums in the order of the splits, rounded once; deterministic.
 // Edges: partials of images past the count are not read.
@@ -53,9 +51,9 @@ conv2d_reduce_f16(const float* RESTRICT partials, int splits, int images, int pe
                   int columns, const float* RESTRICT scale, const float* RESTRICT bias,
                   const half* RESTRICT residual, const int* RESTRICT count, half* RESTRICT y,
                   int relu, unsigned char* RESTRICT signs) {
-  const ActivationRows finish{y, scale, bias, residual, columns, relu, signs};
+  const ActivationRows epilogue{y, scale, bias, residual, columns, relu, signs};
   reduce_splits(partials, splits, images * per_image, columns,
-                filled_images(count, images) * per_image, finish);
+                filled_images(count, images) * per_image, epilogue);
 }
 
 KERNEL(256)
@@ -73,22 +71,14 @@ conv2d_reduce_gradient_f16(const float* RESTRICT partials, int splits, int image
                            int columns, const float* RESTRICT bias, const half* RESTRICT other,
                            const half* RESTRICT mask, const unsigned char* RESTRICT signs,
                            const int* RESTRICT count, half* RESTRICT dx, int relu) {
-  const GradientRows finish{dx, bias, other, mask, signs, columns, relu};
+  const GradientRows epilogue{dx, bias, other, mask, signs, columns, relu};
   reduce_splits(partials, splits, images * per_image, columns,
-                filled_images(count, images) * per_image, finish);
+                filled_images(count, images) * per_image, epilogue);
 }
 
 KERNEL(256)
 conv2d_reduce_f32(const float* RESTRICT partials, int splits, const float* RESTRICT scale,
-                  float* RESTRICT dw, const float* RESTRICT row_sums, float* RESTRICT db, int rows,
-                  int columns) {
-  const int64_t row =
-      (int64_t)blockIdx.x * blockDim.x + threadIdx.x - (int64_t)rows * ceil_div(columns, CHUNK);
-  if (row_sums && row >= 0 && row < rows) {
-    float sum = 0.0f;
-    for (int split = 0; split < splits; split++) sum += row_sums[(int64_t)split * rows + row];
-    db[row] = sum;
-  }
+                  float* RESTRICT dw, int rows, int columns) {
   reduce_splits(partials, splits, rows, columns, rows, WeightRows{dw, scale, columns});
 }
 #endif

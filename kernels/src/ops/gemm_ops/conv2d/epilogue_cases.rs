@@ -38,18 +38,18 @@ pub(super) fn cases(scaled_floor: f64) -> Vec<OpCase> {
         ([3, 6, 5, 16], [261, 3, 2, 1]),
     ];
     let both = GradEpilogue { other: true, mask: true };
-    let finishes =
+    let epilogues =
         [GradEpilogue { mask: false, ..both }, GradEpilogue { other: false, ..both }, both];
     let of_shape = |(at, &(x, w)): (usize, &([usize; 4], [usize; 4]))| {
         let counts = [None, Some(0), Some(x[0] / 2), Some(x[0])];
         // The rounding of scaled weights is noticeable where many small values are summed, so the
         // cases with large tiles have no scale.
         let scale = at % 2 == 0 && x[0] < 12;
-        let counted = |(i, finish)| {
-            let case = case(x, w, finish, scale, counts[(at + i) % 4]);
+        let counted = |(i, epilogue)| {
+            let case = case(x, w, epilogue, scale, counts[(at + i) % 4]);
             case.device_floor(if scale { scaled_floor } else { ORDER_FLOOR })
         };
-        finishes.into_iter().enumerate().map(counted).collect::<Vec<_>>()
+        epilogues.into_iter().enumerate().map(counted).collect::<Vec<_>>()
     };
     shapes.iter().enumerate().flat_map(of_shape).chain(signs_cases()).collect()
 }
@@ -70,8 +70,8 @@ fn signs_cases() -> Vec<OpCase> {
         ([3, 16, 18, 64], [5, 3, 2, 1]),
     ];
     let of_shape = |(at, &(x, w)): (usize, &([usize; 4], [usize; 4]))| {
-        let finish = GradEpilogue { other: at % 2 == 0, mask: true };
-        let mut case = case(x, w, finish, false, [None, Some(x[0] / 2)][at % 2]);
+        let epilogue = GradEpilogue { other: at % 2 == 0, mask: true };
+        let mut case = case(x, w, epilogue, false, [None, Some(x[0] / 2)][at % 2]);
         case.label = format!("{}, of signs", case.label);
         let signs = signs_of(&TensorDesc::new(Role::Gradient, &x)).expect("whole groups");
         if let Some(mask) = case.inputs.last_mut() {
@@ -85,7 +85,7 @@ fn signs_cases() -> Vec<OpCase> {
 fn case(
     x: [usize; 4],
     [filters, kernel, stride, pad]: [usize; 4],
-    finish: GradEpilogue,
+    epilogue: GradEpilogue,
     scale: bool,
     count: Option<usize>,
 ) -> OpCase {
@@ -102,21 +102,22 @@ fn case(
         past(&mut inputs[0], count);
         inputs.push(constant(&[1], count as i32));
     }
-    for (seed, _) in [(4, finish.other), (5, finish.mask)].into_iter().filter(|(_, has)| *has) {
+    for (seed, _) in [(4, epilogue.other), (5, epilogue.mask)].into_iter().filter(|(_, has)| *has) {
         let mut tensor = normal(Role::Gradient, &x, seed, 1.0);
         past(&mut tensor, count.unwrap_or(x[0]));
         inputs.push(tensor);
     }
     let counted = count.is_some();
     let layer = Layer::conv2d(stride, pad);
-    let op = GradInput { layer, x: x.to_vec(), scale, counted, finish };
+    let op = GradInput { layer, x: x.to_vec(), scale, counted, epilogue };
     let label = format!("{x:?} from {filters} by {kernel}, {op:?}, count {count:?}");
     OpCase::new(label, op, inputs)
 }
 
-/// No images, one value, prime sizes, strides, large tiles, several for all filters, split-k, and
-/// filters whose columns CUDA pads; with and without a count; images past the count hold NaN.
-pub(super) fn bias_grad_cases() -> Vec<OpCase> {
+/// The gradient of w: no images, one value, prime sizes, strides, large tiles, several for all
+/// filters, split-k, and filters whose columns CUDA pads; with and without a count; images past the
+/// count hold NaN.
+pub(super) fn grad_weight_cases() -> Vec<OpCase> {
     let shapes: [([usize; 4], [usize; 4]); 16] = [
         ([0, 5, 5, 3], [4, 3, 1, 1]),
         ([1, 1, 1, 1], [1, 1, 1, 0]),
@@ -158,7 +159,6 @@ pub(super) fn bias_grad_cases() -> Vec<OpCase> {
                 w: vec![filters, kernel, kernel, x[3]],
                 scale,
                 counted: count.is_some(),
-                bias_grad: true,
             };
             let label = format!("{x:?} to {filters}, {op:?}, count {count:?}");
             OpCase::new(label, op, inputs)

@@ -78,21 +78,21 @@ fn epilogue_cases() -> Vec<OpCase> {
         ([1, 5, 13, 65], 384, [false, true, false]),
     ];
     let case = |&(x, k, [other, mask, of_signs]): &([usize; 4], usize, [bool; 3])| {
-        let finish = GradEpilogue { other, mask };
+        let epilogue = GradEpilogue { other, mask };
         let (layer, scale) = (Layer::ConvTranspose { pad: 0 }, false);
-        let op = GradInput { layer, x: x.to_vec(), scale, counted: true, finish };
+        let op = GradInput { layer, x: x.to_vec(), scale, counted: true, epilogue };
         let gradient = |shape: &[usize], seed| normal(Role::Gradient, shape, seed, 1.0);
         let mut inputs = vec![
             gradient(&[x[0], 2 * x[1], 2 * x[2], k], 1),
             normal(Role::Weight, &[x[3], 2, 2, k], 2, 0.2),
             constant(&[1], x[0].div_ceil(2) as i32),
         ];
-        inputs.extend((0..finish.inputs() as u32).map(|seed| gradient(&x, 5 + seed)));
+        inputs.extend((0..epilogue.inputs() as u32).map(|seed| gradient(&x, 5 + seed)));
         let signs = signs_of(&TensorDesc::new(Role::Gradient, &x)).filter(|_| of_signs);
         if let (Some(signs), Some(mask)) = (signs, inputs.last_mut()) {
             *mask = integers(&signs.shape, 7, i32::MIN / 2, i32::MAX / 2);
         }
-        OpCase::new(format!("{x:?} from {k}, {finish:?}, signs {of_signs}"), op, inputs)
+        OpCase::new(format!("{x:?} from {k}, {epilogue:?}, signs {of_signs}"), op, inputs)
     };
     rows.iter().map(case).collect()
 }

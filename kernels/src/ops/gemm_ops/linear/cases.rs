@@ -1,8 +1,8 @@
 //! Test and benchmark cases of `linear`.
 
 use super::Linear;
-use crate::case::{OpCase, constant, integers, normal};
-use crate::ops::gemm_op::{GradInput, GradWeight};
+use crate::case::{OpCase, integers, normal};
+use crate::ops::gemm_op::GradInput;
 use crate::ops::layer::Layer;
 use crate::ops::relu_mask::one_sided;
 use crate::{GradEpilogue, Role};
@@ -41,39 +41,7 @@ pub fn cases() -> Vec<OpCase> {
                 .grad_bounds(1e-2, 2e-3)
         })
         .chain(epilogue_cases())
-        .chain(bias_grad_cases())
         .collect()
-}
-
-/// The gradients of w and b in one op: no rows, unaligned, padded columns, more columns than a
-/// tile, and split-k; rows past the count hold NaN.
-fn bias_grad_cases() -> Vec<OpCase> {
-    let rows: [([usize; 2], usize); 7] = [
-        ([0, 3], 2),
-        ([5, 7], 11),
-        ([70, 40], 3),
-        ([131, 64], 81),
-        ([67, 24], 200),
-        ([600, 8], 16),
-        ([160, 136], 136),
-    ];
-    let case = |&([rows, row], k): &([usize; 2], usize)| {
-        [None, Some(0), Some(rows * 2 / 3)].map(|count| {
-            let (layer, w) = (Layer::Linear, vec![k, row]);
-            let (counted, bias_grad) = (count.is_some(), true);
-            let op = GradWeight { layer, w, scale: false, counted, bias_grad };
-            let mut inputs = [(row, 1), (k, 2)]
-                .map(|(width, seed)| normal(Role::Gradient, &[rows, width], seed, 1.0));
-            for (input, width) in inputs.iter_mut().zip([row, k]) {
-                input.as_f32_mut()[count.unwrap_or(rows) * width..].fill(f32::NAN);
-            }
-            let count = count.map(|count| constant(&[1], count as i32));
-            let inputs = inputs.into_iter().chain(count.clone()).collect();
-            let label = format!("{rows} rows of {row} to {k}, {count:?} in use, with bias");
-            OpCase::new(label, op, inputs)
-        })
-    };
-    rows.iter().flat_map(case).collect()
 }
 
 /// The gradient of x with an epilogue: small, unaligned, for an x of maps, and with split-k.
@@ -81,9 +49,9 @@ fn epilogue_cases() -> Vec<OpCase> {
     let rows: [(&[usize], usize); 4] =
         [(&[0, 3], 2), (&[5, 7], 11), (&[11, 3, 3, 8], 16), (&[40, 48], 520)];
     let case = |&(x, k): &(&[usize], usize)| {
-        let finish = GradEpilogue { other: true, mask: true };
+        let epilogue = GradEpilogue { other: true, mask: true };
         let layer = Layer::Linear;
-        let op = GradInput { layer, x: x.to_vec(), scale: false, counted: true, finish };
+        let op = GradInput { layer, x: x.to_vec(), scale: false, counted: true, epilogue };
         let row: usize = x[1..].iter().product();
         let inputs = vec![
             normal(Role::Gradient, &[x[0], k], 1, 1.0),
@@ -92,7 +60,7 @@ fn epilogue_cases() -> Vec<OpCase> {
             normal(Role::Gradient, x, 4, 1.0),
             normal(Role::Gradient, x, 5, 1.0),
         ];
-        OpCase::new(format!("{x:?} from {k}, finished"), op, inputs)
+        OpCase::new(format!("{x:?} from {k}, with an epilogue"), op, inputs)
     };
     rows.iter().map(case).collect()
 }
@@ -101,7 +69,9 @@ fn epilogue_cases() -> Vec<OpCase> {
 mod tests {
     use super::super::*;
     use super::*;
+    use crate::case::constant;
     use crate::case::hand::{refusal, run, tensor};
+    use crate::ops::gemm_op::GradWeight;
 
     /// Rows past the count hold NaN and do not affect any output.
     #[test]
@@ -113,20 +83,20 @@ mod tests {
         let linear = Linear { relu: false, counted: true };
         let y = run(&linear, &[x.clone(), w.clone(), tensor(&[1], [0.5]), constant(&[1], 1)]);
         assert_eq!(y[0].as_f32(), [14.5, 0.0, 0.0]);
-        let (layer, scale, finish) = (Layer::Linear, false, GradEpilogue::default());
-        let op = GradInput { layer, x: vec![3, 2], scale, counted: true, finish };
+        let (layer, scale, epilogue) = (Layer::Linear, false, GradEpilogue::default());
+        let op = GradInput { layer, x: vec![3, 2], scale, counted: true, epilogue };
         let dx = run(&op, &[g.clone(), w, constant(&[1], 1)]);
         assert_eq!(dx[0].as_f32(), [12.0, 15.0, 0.0, 0.0, 0.0, 0.0]);
-        let op = GradWeight { layer, w: vec![1, 2], scale, counted: true, bias_grad: true };
+        let op = GradWeight { layer, w: vec![1, 2], scale, counted: true };
         let dw = run(&op, &[x, g, constant(&[1], 1)]);
-        assert_eq!([dw[0].as_f32(), dw[1].as_f32()], [&[3.0, 6.0][..], &[3.0]]);
+        assert_eq!(dw[0].as_f32(), [3.0, 6.0]);
     }
 
     #[test]
     fn linear_without_rows_has_zero_gradients() {
         let (x, g) = (tensor(&[2, 2], [f32::NAN; 4]), tensor(&[2, 1], [f32::NAN; 2]));
         let (layer, w) = (Layer::Linear, vec![1, 2]);
-        let op = GradWeight { layer, w, scale: false, counted: true, bias_grad: false };
+        let op = GradWeight { layer, w, scale: false, counted: true };
         for value in [0, -3] {
             let dw = run(&op, &[x.clone(), g.clone(), constant(&[1], value)]);
             assert_eq!(dw[0].as_f32(), [0.0, 0.0]);

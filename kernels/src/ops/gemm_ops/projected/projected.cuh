@@ -9,6 +9,6 @@
        Conv projection, int relu, unsigned char* RESTRICT signs) {                           \
     const SumOf<Forward<Conv>, Forward<Conv>> pass({from, w_from, nullptr, projection},      \
                                                    {x, w, nullptr, conv});                   \
-    const ActivationRows finish{y, nullptr, bias, nullptr, conv.filters, relu, signs};       \
-    gemm<tile>(pass, nullptr, finish);                                                       \
+    const ActivationRows epilogue{y, nullptr, bias, nullptr, conv.filters, relu, signs};     \
+    gemm<tile>(pass, nullptr, epilogue);                                                     \
   }

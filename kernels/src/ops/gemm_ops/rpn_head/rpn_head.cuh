@@ -112,8 +112,7 @@ DEVICE void rpn_head(const Levels& levels, const half* w, const float* bias,
   for (int column = 0; column < conv.filters; column += T::COLUMNS) {
     Sums<T> sums;
     sums.clear();
-    NoRowSums none;
-    multiply(sums, none, pass, all, first_row, column, stages);
+    multiply(sums, pass, all, first_row, column, stages);
     predict(sums, bias, predictors, column, outputs);
   }
   const int anchors = levels.anchors, filled = min(T::ROWS, pass.rows - first_row);

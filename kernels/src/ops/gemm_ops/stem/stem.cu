@@ -36,7 +36,7 @@ EXPORT(stem_filters_f16)
 KERNEL_BLOCKS(SmallTile::THREADS, 4)
 stem_f16_small(const half* RESTRICT x, const half* RESTRICT arranged, const float* RESTRICT scale,
                const float* RESTRICT bias, half* RESTRICT y, Conv conv) {
-  const ActivationRows finish{y, scale, bias, nullptr, conv.filters, 1};
-  gemm<SmallTile>(Stem(x, arranged, conv), nullptr, finish);
+  const ActivationRows epilogue{y, scale, bias, nullptr, conv.filters, 1};
+  gemm<SmallTile>(Stem(x, arranged, conv), nullptr, epilogue);
 }
 EXPORT(stem_f16_small)

@@ -20,6 +20,6 @@ ARCHITECTURES(compute_90a)
 KERNEL_BLOCKS(NarrowTile::THREADS, 4)
 stem_f16_narrow(const half* RESTRICT x, const half* RESTRICT arranged, const float* RESTRICT scale,
                 const float* RESTRICT bias, half* RESTRICT y, Conv conv) {
-  const ActivationRows finish{y, scale, bias, nullptr, conv.filters, 1};
-  gemm<NarrowTile>(Stem(x, arranged, conv), nullptr, finish);
+  const ActivationRows epilogue{y, scale, bias, nullptr, conv.filters, 1};
+  gemm<NarrowTile>(Stem(x, arranged, conv), nullptr, epilogue);
 }

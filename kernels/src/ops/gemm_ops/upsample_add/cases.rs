@@ -16,7 +16,7 @@ pub fn cases() -> Vec<OpCase> {
         [1, 3, 2, 7, 5, 8],
         [1, 50, 84, 25, 42, 256],
     ];
-    let finished = rows[..6].iter().map(finished);
+    let with_epilogue = rows[..6].iter().map(with_epilogue);
     rows.iter()
         .map(|&[n, out_h, out_w, h, w, c]| {
             let map = |h, w, seed| normal(Role::Activation, &[n, h, w, c], seed, 1.0);
@@ -24,15 +24,15 @@ pub fn cases() -> Vec<OpCase> {
             let label = format!("{n} x {h} x {w} onto {out_h} x {out_w} x {c}");
             OpCase::new(label, UpsampleAdd, inputs).grad(&[0, 1])
         })
-        .chain(finished)
+        .chain(with_epilogue)
         .collect()
 }
 
 /// The gradient of the coarser map, added to another gradient.
-fn finished(&[n, out_h, out_w, height, width, c]: &[usize; 6]) -> OpCase {
+fn with_epilogue(&[n, out_h, out_w, height, width, c]: &[usize; 6]) -> OpCase {
     let map = |h, w, seed| normal(Role::Gradient, &[n, h, w, c], seed, 1.0);
     let inputs = vec![map(out_h, out_w, 1), map(height, width, 2)];
-    let finish = GradEpilogue { other: true, mask: false };
-    let op = UpsampleGrad { height, width, finish };
+    let epilogue = GradEpilogue { other: true, mask: false };
+    let op = UpsampleGrad { height, width, epilogue };
     OpCase::new(format!("{n} x {out_h} x {out_w} onto {height} x {width} x {c}, added"), op, inputs)
 }

@@ -65,7 +65,7 @@ impl Kernel for UpsampleAdd {
     fn backward(&self, inputs: &[TensorDesc]) -> BackwardRule {
         let [height, width] = [1, 2].map(|i| inputs[1].dim(i));
         BackwardRule::default().alias(Source::GradOutput(0), 0).step(
-            UpsampleGrad { height, width, finish: GradEpilogue::default() },
+            UpsampleGrad { height, width, epilogue: GradEpilogue::default() },
             &[Source::GradOutput(0)],
             &[Sink::GradInput(1)],
         )
@@ -121,7 +121,7 @@ op! {
         /// Width of the map that was upsampled.
         pub width: usize,
         /// The epilogue.
-        pub finish: GradEpilogue,
+        pub epilogue: GradEpilogue,
     }
     in UpsampleGradInputs {
         /// Gradient of the finer map.
@@ -129,7 +129,7 @@ op! {
     }
     optional {
         /// A gradient of the coarser map, added to this one.
-        other: real "[N, height, width, C]" if |op| op.finish.other,
+        other: real "[N, height, width, C]" if |op| op.epilogue.other,
     }
     out {
         /// Gradient of the coarser map.
@@ -146,25 +146,31 @@ impl Kernel for UpsampleGrad {
     const FLOPS: Flops = Flops::Input(1);
 
     fn check(&self, _inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
-        check::parameter(dims.op(), "finish.mask", !self.finish.mask, "false", self.finish.mask)
+        check::parameter(
+            dims.op(),
+            "epilogue.mask",
+            !self.epilogue.mask,
+            "false",
+            self.epilogue.mask,
+        )
     }
 
     fn traits(&self) -> Traits {
-        Traits { finish: Some(self.finish), ..Traits::default() }
+        Traits { epilogue: Some(self.epilogue), ..Traits::default() }
     }
 
     fn fused(&self, fusion: Fusion) -> Option<OpRef> {
-        let Fusion::GradEpilogue(finish @ GradEpilogue { mask: false, .. }) = fusion else {
+        let Fusion::GradEpilogue(epilogue @ GradEpilogue { mask: false, .. }) = fusion else {
             return None;
         };
-        Some(Arc::new(Self { finish, ..self.clone() }))
+        Some(Arc::new(Self { epilogue, ..self.clone() }))
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let (g, dtop) = (args.inputs[0], args.outputs[0]);
         let (sizes, wide) = sizes(&g, &dtop);
         let kernel = if wide { "upsample_grad_f16x8" } else { "upsample_grad_f16" };
-        let other = UpsampleGradInputs::of(&args.inputs, [self.finish.other]).other;
+        let other = UpsampleGradInputs::of(&args.inputs, [self.epilogue.other]).other;
         vec![
             Launch::new(kernel, grid(&dtop, wide))
                 .arg(g.read())
@@ -194,6 +200,6 @@ impl Kernel for UpsampleGrad {
                 }
             }
         });
-        self.finish.split(&args.inputs).1.run_cpu(dtop);
+        self.epilogue.split(&args.inputs).1.run_cpu(dtop);
     }
 }
