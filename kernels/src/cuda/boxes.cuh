@@ -47,6 +47,16 @@ DEVICE float box_iou(Box a, Box b, int plus_one) {
   return box_iou(a, box_area(a, plus_one), b, box_area(b, plus_one), plus_one);
 }
 
+// box_iou(..) > threshold, mostly without the division: two products and a quotient round by at
+// most 2^-24 each, so that a difference of 1e-6 decides. Subnormal products round by more.
+DEVICE bool box_iou_above(Box a, float a_area, Box b, float b_area, int plus_one, float threshold) {
+  const float shared = box_shared(a, b, plus_one);
+  const float united = a_area + b_area - shared, bound = threshold * united;
+  if (bound > 1e-30f && shared < bound * 0.999999f) return false;
+  if (bound > 1e-30f && shared > bound * 1.000001f) return true;
+  return (united > 0.0f ? shared / united : 0.0f) > threshold;
+}
+
 // IoU minus the fraction of the enclosing box that neither covers; 0 for two identical points.
 DEVICE float box_giou(Box a, Box b) {
   const float shared = box_shared(a, b, 0);

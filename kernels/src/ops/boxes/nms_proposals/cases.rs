@@ -7,7 +7,8 @@ use crate::case::{OpCase, index, integers, uniform};
 
 /// No image, no row, no output slot, one row, prime sizes, row counts around a chunk of 64 and
 /// around a band of 33 chunks in the CUDA kernel, and 2000 rows per level as in a training step;
-/// then unsorted levels, more levels than CUDA has slots for, and rows that are mostly suppressed.
+/// then unsorted levels, more levels than CUDA has slots for, IoUs at the threshold, and rows that
+/// are mostly suppressed.
 pub fn cases() -> Vec<OpCase> {
     let shapes = [
         (0, 7, 5, 3),
@@ -47,6 +48,7 @@ pub fn cases() -> Vec<OpCase> {
             };
             case(op, (2, 1009), (200.0, 200.0), levels.as_i32(), ", levels -5 to 5")
         }))
+        .chain([at_the_threshold()])
         .chain([0.2, -1.0].map(|threshold| {
             let scope = ProposalScope::Image;
             let op = NmsProposals {
@@ -59,6 +61,21 @@ pub fn cases() -> Vec<OpCase> {
             case(op, (1, 2503), (60.0, 200.0), &[3; 2503], ", crowded")
         }))
         .collect()
+}
+
+/// Pairs of boxes whose IoU is the threshold, or up to 20 units in the last place beside it.
+fn at_the_threshold() -> OpCase {
+    let pairs = (0..41).flat_map(|i| {
+        let (left, height) = (100.0 * i as f32, f32::from_bits(8f32.to_bits() + i - 20));
+        [[left, 0.0, left + 16.0, 16.0], [left, 0.0, left + 16.0, height]]
+    });
+    let boxes: Vec<f32> = pairs.flatten().collect();
+    let (rows, scope) = (boxes.len() / 4, ProposalScope::Image);
+    let (level_top_n, plus_one) = (None, false);
+    let op = NmsProposals { threshold: 0.5, post_top_n: rows, level_top_n, plus_one, scope };
+    let mut case = case(op, (1, rows), (600.0, 200.0), &vec![0; rows], ", at the threshold");
+    case.inputs[0].as_f32_mut().copy_from_slice(&boxes);
+    case
 }
 
 /// Cases of scope `Batch`: no images, groups of one image, several groups, selections that keep all

@@ -13,7 +13,8 @@
 // Launch: sort, compare, walk, select (for groups of images), and merge; see each kernel.
 // Cost: 12 images of 4 x 2,000 + 819 rows: 100M pairs of 20 operations, compute-bound, and 28 MB of
 // bit masks, mostly in L2; the walk is latency-bound, 32 steps.
-// Numerics: IoU in fp32 with the CPU's operations in its order, so that decisions are equal.
+// Numerics: IoU in fp32 with the CPU's operations in its order where a product cannot decide, so
+// that decisions are equal.
 // Edges: rows with a negative or NaN score are ignored.
 //
 // Passes: sort the rows of each level of an image; compare each with the rows after it, one bit per
@@ -163,7 +164,7 @@ nms_proposals_compare(const Scratch scratch, int rows, float threshold, int plus
         const int c = first + 32 * h + i;
         // A row of the same group has the same end.
         const bool over = ends[c] == end && first_column + c != row &&
-                          box_iou(own, own_area, boxes[c], areas[c], plus_one) > threshold;
+                          box_iou_above(own, own_area, boxes[c], areas[c], plus_one, threshold);
         halves[h] |= (unsigned)over << i;
       }
     }
@@ -178,10 +179,11 @@ DEVICE void suppress_far(const Box* RESTRICT boxes, int chunk, uint64_t kept, in
                          uint64_t* removed, float threshold, int plus_one) {
   for (int row = (chunk + BAND) * NMS_CHUNK + (int)threadIdx.x; row < end; row += WALK_THREADS) {
     const Box b = boxes[row];
+    const float area = box_area(b, plus_one);
     bool over = false;
     for (uint64_t left = kept; left != 0 && !over; left &= left - 1) {
       const Box by = boxes[chunk * NMS_CHUNK + __ffsll((long long)left) - 1];
-      over = box_iou(by, b, plus_one) > threshold;
+      over = box_iou_above(by, box_area(by, plus_one), b, area, plus_one, threshold);
     }
     if (over) atomicOr(&removed[row / NMS_CHUNK], 1ull << row % NMS_CHUNK);
   }
