@@ -311,8 +311,8 @@ fn relu_gradient_uses_stored_signs() {
     assert_eq!((signs_of([1, 3, 2, 64], false), signs_of([2, 3, 2, 4], false)), (0, 0));
 }
 
-/// A linear layer whose output `class_masks` reads, with trainable weights and biases. The bias
-/// gradient counts `rows`, or the rows of the layers.
+/// A transposed convolution whose output `class_masks` reads, with trainable weights and biases.
+/// The first bias gradient sums as many rows as the layers use, or as the input named `rows` says.
 fn biased(rows: Option<&str>) -> [Program; 2] {
     let mut program = Program::new();
     program.set_part("net");

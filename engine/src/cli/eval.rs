@@ -87,13 +87,15 @@ fn evaluate(args: &EvalArgs, config: &Config, rank: &Rank<'_>) -> Result<(), Eng
     let unnamed = data.keypoints_of_model(&model.config);
     if model.keypoints.is_empty() && !unnamed.is_empty() {
         let names = plain(&unnamed.join(", "));
-        progress.say(&format!("the weights name no keypoints; taken in the data's order: {names}"));
+        progress.say(&format!(
+            "the weights have no keypoint names; taken in the data's order: {names}"
+        ));
     }
     data.warn_of_exif(model.exif, &progress);
     let classes = describe_classes(&data.categories());
     progress.say(&match model.categories {
         Some(_) => classes,
-        None => format!("the weights name no classes; taken in the data's order: {classes}"),
+        None => format!("the weights have no class names; taken in the data's order: {classes}"),
     });
     let TrainedModel { config, params, mut state, checkpoint, .. } = model;
     check_model(&team, &data, &mut state)?;

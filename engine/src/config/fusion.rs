@@ -33,8 +33,8 @@ pub enum Fused {
     /// One kernel sums the gradients of a pyramid level from the RoIs of all heads and from the
     /// sampled anchors of the RPN.
     LevelGradients,
-    /// The kernel of a weight gradient also computes the bias gradient, since both read the same
-    /// tensor.
+    /// The kernel that computes the mask predictor's gradients also computes the bias gradient of
+    /// the layer before it.
     BiasGradients,
     /// One kernel computes the RPN head on all levels; the hidden maps are never written to memory.
     RpnHead,

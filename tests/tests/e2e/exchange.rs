@@ -187,7 +187,7 @@ fn class_rows_are_kept_by_name_only_if_requested() {
         "the file has no class names: its rows are taken in the data's order, 4 classes: 1 ";
     begun(&place, "--init nameless.safetensors", &[order, " 0 initialised"]);
     let config = format!("--weights nameless.safetensors --config {CHECKPOINT}/config.toml");
-    let order = "the weights name no classes; taken in the data's order: 4 classes: 1 ";
+    let order = "the weights have no class names; taken in the data's order: 4 classes: 1 ";
     place.prints(&format!("eval {config}"), &[order]);
     let images = "runs/data/micro/val-8x64-seed0/images";
     let numbered = "the weights file does not name its 4 classes: they are numbered";

@@ -63,7 +63,8 @@ pub fn cases() -> Vec<OpCase> {
         .collect()
 }
 
-/// Pairs of boxes whose IoU is the threshold, or up to 20 units in the last place beside it.
+/// Pairs of boxes whose IoU is the threshold, or differs from it by up to 20 units in the last
+/// place of a side.
 fn at_the_threshold() -> OpCase {
     let pairs = (0..41).flat_map(|i| {
         let (left, height) = (100.0 * i as f32, f32::from_bits(8f32.to_bits() + i - 20));

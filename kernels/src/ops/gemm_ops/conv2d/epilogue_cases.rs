@@ -1,6 +1,6 @@
 //! Test and benchmark cases of `conv2d_grad_input` with an epilogue, and of `conv2d_grad_weight`
-//! with the bias gradient. Both are backward ops without a backward rule; the cases of `conv2d` run
-//! them without epilogue and bias gradient.
+//! with a count. Both are backward ops without a backward rule; the cases of `conv2d` run them
+//! without an epilogue and a count.
 
 use crate::case::{ORDER_FLOOR, OpCase, constant, integers, normal, uniform};
 use crate::cpu::HostTensor;
