@@ -1,5 +1,5 @@
-//! Sets the soname of NVIDIA's library: once this library is loaded, the dynamic loader opens no
-//! other file of that name.
+//! Gives this library the soname of NVIDIA's, so that the dynamic loader does not load NVIDIA's as
+//! well.
 
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcuda.so");

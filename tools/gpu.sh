@@ -21,8 +21,8 @@ fail() {
     exit 2
 }
 
-# Images are from coco-open in the folder ONEGRAPH_DATA, by default shared/data next to the
-# checkout; more baseline scripts are in ONEGRAPH_PEERS, by default shared/peers.
+# Images are from the data set coco-open in the folder ONEGRAPH_DATA, by default shared/data
+# next to the checkout; more baseline scripts are in ONEGRAPH_PEERS, by default shared/peers.
 pack() {
     local root=${here%/*} out data peers program needs newest_glibc=GLIBC_2.34 most_mib=60 mib
     out=$(realpath -m "${1:-$root/target/gpu}")
@@ -56,7 +56,7 @@ pack() {
     echo "$ONEGRAPH_COMMIT" >"$out/COMMIT"
     tar -C "$(dirname "$out")" -cJf "$out.tar.xz" "$(basename "$out")"
     mib=$(($(du -k "$out.tar.xz" | cut -f 1) / 1024 + 1))
-    ((mib <= most_mib)) || fail "$out.tar.xz has $mib MiB, more than $most_mib"
+    ((mib <= most_mib)) || fail "$out.tar.xz is $mib MiB large; the maximum is $most_mib MiB"
     echo "$out.tar.xz: $mib MiB, commit $ONEGRAPH_COMMIT; unpack it on the GPU machine and run gpu.sh"
 }
 
@@ -99,7 +99,7 @@ for folder in /usr/local/cuda*/bin /usr/local/cuda*/compute-sanitizer /opt/nvidi
     [[ ! -d $folder ]] || PATH=$PATH:$folder
 done
 [[ -w ${HOME:-/nonexistent} ]] || export CUDA_CACHE_PATH=$scratch/cache
-# Loading PyTorch from a cold disk takes half a minute: loaded here, so that no stage waits for it.
+# Loading PyTorch takes half a minute if it is not in the page cache, so it is loaded here already.
 timeout 90 python3 -c 'import torch, torchvision' </dev/null >/dev/null 2>&1 &
 
 said=$scratch/said log=$out/log.txt table=$scratch/table
@@ -133,7 +133,7 @@ row() {
 
 row stage result code seconds 'last line'
 
-# Messages that mean that the machine does not support the stage; the stage is then SKIPPED.
+# Messages that mean that the machine does not support a stage, which is then SKIPPED.
 refusal='several GPUs need, |No module named|Duplicate GPU|Device not supported|ERR_NVGPUCTRPERM'
 # The table shows a stage's last line that matches this, or else its last line.
 figure='images/s (over|while)|passed|figure: |^the graph [0-9]|bit-identical twice'
@@ -178,7 +178,7 @@ with() {
     if command -v "$tool" >/dev/null || [[ -f $tool ]]; then
         stage "$@"
     elif wanted "$1"; then
-        row "$1" SKIPPED - 0.0 "there is no $tool"
+        row "$1" SKIPPED - 0.0 "$tool was not found"
     fi
 }
 

@@ -83,7 +83,7 @@ struct Point {
 }
 
 pub(crate) fn run(args: &CurvesArgs) -> anyhow::Result<()> {
-    say!("| | runs | step | box AP (least to most) | mask AP (least to most) |");
+    say!("| | runs | step | box AP (minimum to maximum) | mask AP (minimum to maximum) |");
     say!("|---|---|---|---|---|");
     for group in &args.groups {
         let last = |metric| Some((*points(group, metric).ok()?.last()?, group.runs.len()));
@@ -133,7 +133,7 @@ fn points(group: &Group, metric: Metric) -> anyhow::Result<Vec<Point>> {
             most: scores.iter().copied().fold(f64::NEG_INFINITY, f64::max),
         })
         .collect();
-    ensure!(!points.is_empty(), "the runs of {} share no step with a score", group.name);
+    ensure!(!points.is_empty(), "the runs of {} have no evaluated step in common", group.name);
     Ok(points)
 }
 
@@ -149,7 +149,7 @@ fn scores(run: &Path, metric: Metric) -> anyhow::Result<BTreeMap<u64, f64>> {
     ensure!(!scores.is_empty(), "{}: no evaluation has a {name}", path.display());
     // -1 is undefined.
     if let Some((step, ap)) = scores.iter().find(|(_, ap)| !(-1.0..=1.0).contains(*ap)) {
-        bail!("{}: the {name} of step {step} is {ap}, no fraction", path.display());
+        bail!("{}: the {name} of step {step} is {ap}, not a fraction", path.display());
     }
     Ok(scores)
 }
@@ -234,6 +234,6 @@ mod tests {
         }
         let wild = Group { name: "x".into(), runs: vec![run_of(folder.path(), "c", &[(0, 37.7)])] };
         let fault = super::points(&wild, Metric::Bbox).expect_err("percent").to_string();
-        assert!(fault.contains("step 0 is 37.7, no fraction"), "{fault}");
+        assert!(fault.contains("step 0 is 37.7, not a fraction"), "{fault}");
     }
 }

@@ -63,7 +63,7 @@ pub(crate) fn run(args: &DataArgs) -> anyhow::Result<()> {
     let seconds = started.elapsed().as_secs_f64();
     let rate = loaded as f64 / seconds;
     say!(
-        "{} | {loaded} images in {seconds:.2} s: {rate:.0} images/s on {} threads, {:.1} MiB a slot",
+        "{} | {loaded} images in {seconds:.2} s: {rate:.0} images/s on {} threads, {:.1} MiB/slot",
         cpu(),
         args.threads,
         layout.bytes() as f64 / (1 << 20) as f64,

@@ -69,7 +69,7 @@ pub(crate) fn run(args: &HistoryArgs) -> anyhow::Result<()> {
     let path = args.into.join(name);
     ensure!(
         args.replace || !path.exists(),
-        "{} exists: give all folders of the session at once, with --replace",
+        "{} exists; to replace it, give all folders of the session at once, with --replace",
         path.display()
     );
     std::fs::create_dir_all(&args.into).with_context(|| args.into.display().to_string())?;
@@ -101,7 +101,7 @@ fn session(args: &HistoryArgs) -> anyhow::Result<Session> {
             }
             ensure!(
                 *known == of,
-                "{}: its {what} is `{of}`, that of other files `{known}`: add them as two sessions",
+                "{}: its {what} is `{of}`, in other files `{known}`: add them as two sessions",
                 path.display()
             );
             Ok(())
@@ -117,7 +117,7 @@ fn session(args: &HistoryArgs) -> anyhow::Result<Session> {
     }
     ensure!(
         !session.device.is_empty() && !session.commit.is_empty(),
-        "no file names its device and commit: add at least one output file of `bench`"
+        "no file contains the device and the commit: add at least one output file of `bench`"
     );
     Ok(session)
 }
@@ -172,7 +172,7 @@ fn figures(value: &Value, place: &str, found: &mut BTreeMap<String, f64>) {
     }
 }
 
-/// Each session's figures, with their ratio to the last earlier session of the same device.
+/// Each session's figures, with their ratio to the previous session on the same device.
 fn compared(sessions: &[Session], filter: Option<&str>) -> String {
     let mut text = String::new();
     let mut last: BTreeMap<&str, BTreeMap<String, f64>> = BTreeMap::new();
@@ -190,7 +190,7 @@ fn compared(sessions: &[Session], filter: Option<&str>) -> String {
         };
         for (name, figure) in own.iter().filter(|(name, _)| wanted(name)) {
             let ratio =
-                before.get(name).map(|earlier| format!("  ({:.3} of before)", figure / earlier));
+                before.get(name).map(|earlier| format!("  ({:.3} of previous)", figure / earlier));
             text += &format!("  {figure:>12.4}  {name}{}\n", ratio.unwrap_or_default());
         }
         before.append(&mut own);
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// A session is compared only with the previous session of the same device.
+    /// A session is compared only with the previous session on the same device.
     #[test]
     fn two_sessions_on_one_device_are_compared() {
         let session = |day: &str, device: &str, rate: f64| Session {
@@ -222,7 +222,7 @@ mod tests {
             session("2026-01-04", "A", 15.0),
         ];
         let told = compared(&sessions, None);
-        let ratios: Vec<&str> = told.lines().filter(|line| line.contains("of before")).collect();
+        let ratios: Vec<&str> = told.lines().filter(|line| line.contains("of previous")).collect();
         assert_eq!(ratios.len(), 1, "{told}");
         assert!(
             ratios[0].contains("15.0000  step.json/steps/micro/images_per_second  (1.500"),

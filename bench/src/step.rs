@@ -284,7 +284,7 @@ fn time(
     Ok(Timed { records, asked, processor })
 }
 
-/// The figures that exist on every device, the CPU included.
+/// The figures that are reported on all devices, including the CPU.
 fn figures(records: &[StepRecord]) -> Value {
     let images: usize = records.iter().map(|r| r.images).sum();
     let seconds: f64 = records.iter().map(|r| r.step_seconds).sum();

@@ -73,7 +73,7 @@ impl Layers {
         })
     }
 
-    /// The error of an invalid value, with the file that sets it.
+    /// The error for an invalid value, with the file that sets it.
     pub fn invalid(&self, (key, problem): (String, String)) -> ConfigError {
         let file = self.origin(&key).unwrap_or(&self.label).to_string();
         ConfigError::Invalid { file, key, problem }

@@ -10,7 +10,7 @@ use crate::shape::Shape;
 
 /// Minimum similarity (0 to 1) of a suggested key.
 const MIN_SIMILARITY: f64 = 0.5;
-/// Maximum difference between the similarity of a suggested key and that of the best match.
+/// Maximum amount by which a suggested key may be less similar than the best match.
 const MAX_DISTANCE: f64 = 0.3;
 /// Maximum number of keys that [`Schema::similar`] suggests.
 const MAX_SUGGESTIONS: usize = 5;

@@ -114,7 +114,7 @@ impl<'de> Deserializer<'de> for Probe<'_> {
     type Error = Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Error> {
-        Err(de::Error::custom("a type that does not say what it is"))
+        Err(de::Error::custom("a type that does not request a specific kind of value"))
     }
 
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {

@@ -19,8 +19,8 @@ pub enum DaliError {
         /// The I/O error.
         source: io::Error,
     },
-    /// A folder or file of annotations that is invalid, of unknown format, or without anything to
-    /// store.
+    /// A folder or file of annotations that is invalid, has an unknown format, or contains nothing
+    /// to store.
     #[error("{path}: {fault}")]
     Annotations {
         /// The folder or file.
@@ -51,7 +51,7 @@ pub enum DaliError {
         /// The decoder's error.
         fault: DecodeFault,
     },
-    /// The file at the path of a lock is not a lock.
+    /// The file at a lock's path was not written by onegraph.
     #[error("{path} is not a lock that onegraph wrote: move it away")]
     NotALock {
         /// The file.
@@ -81,7 +81,7 @@ pub enum DaliError {
         fault: String,
     },
     /// A file of an open store that was truncated.
-    #[error("{path}: cut from {had} to {has} bytes while it was in use; run `onegraph prep` again")]
+    #[error("{path}: truncated from {had} to {has} bytes while in use; run `onegraph prep` again")]
     Truncated {
         /// The file.
         path: PathBuf,
@@ -91,12 +91,12 @@ pub enum DaliError {
         has: u64,
     },
     /// The output path already exists.
-    #[error("{path} exists already; name another --out or pass --overwrite")]
+    #[error("{path} exists already; choose a different --out or pass --overwrite")]
     Exists {
         /// The path that exists.
         path: PathBuf,
     },
-    /// A different process holds the lock of a folder, as it is writing there.
+    /// A different process is writing the folder and holds its lock.
     #[error("{path} is held by {owner}; wait until it has ended, or end it{}", owner.if_gone(path))]
     Locked {
         /// The lock's file.
@@ -104,7 +104,7 @@ pub enum DaliError {
         /// The process that holds the lock.
         owner: Owner,
     },
-    /// The requested data already exist, perhaps created by a process that this one waited for.
+    /// The requested data already exist; a process that this one waited for may have created them.
     #[error("{path} exists already, made from the same sources: nothing is left to do")]
     AlreadyMade {
         /// The path that exists.
@@ -144,7 +144,7 @@ pub enum DaliError {
         /// Available.
         have: usize,
     },
-    /// A slot whose layout lacks a required array.
+    /// A slot layout that is invalid, or lacks a required array.
     #[error("slot layout: {0}")]
     Layout(String),
     /// The loader cannot continue.

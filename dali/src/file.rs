@@ -114,17 +114,17 @@ fn replace(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> 
 }
 
 /// Creates a temporary file in the folder, locked to show that this process is alive; returns the
-/// file, its path, and its mark.
+/// file, its path, and its [`Unfinished`] mark.
 fn begin(folder: &Path) -> io::Result<(File, PathBuf, Unfinished)> {
     loop {
-        // A process id would not be unique: containers repeat them.
+        // A process id would not be unique: processes in different containers may have the same id.
         let random = RandomState::new().build_hasher().finish();
         let beside = folder.join(format!(".{random:016x}{TEMPORARY}"));
         let undisturbed = Undisturbed::begin();
         let file = File::create_new(&beside)?;
         let mark = undisturbed.mark(&beside);
-        // If locks are unsupported, no process sweeps. A process that is sweeping may hold the
-        // lock, or have removed the file.
+        // If locks are unsupported, no process sweeps. A sweeping process may hold the lock, or may
+        // have removed the file.
         let is_taken = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
         if !is_taken && beside.exists() {
             return Ok((file, beside, mark));

@@ -2,8 +2,8 @@
 //!
 //! The kernel releases the lock when the owner ends, for any reason. On a shared file system
 //! `flock` may be limited to each host, or unsupported. Therefore a lock file whose owner is on a
-//! different host counts as held, and a message explains that the user must remove the file if that
-//! process has ended.
+//! different host counts as held; if that process has ended, a message asks the user to remove the
+//! file.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read};
@@ -64,8 +64,8 @@ impl Lock {
         }
     }
 
-    /// The owner of the lock at `path`; `None` if the lock is free or does not exist. Nothing is
-    /// written; a free lock is only held during the query.
+    /// The owner of the lock at `path`; `None` if the lock is free or does not exist. Writes
+    /// nothing; a free lock is held for the duration of the query.
     ///
     /// # Errors
     /// [`DaliError::Io`]; [`DaliError::NotALock`].

@@ -3,13 +3,13 @@
 /// Increment of the counter.
 pub(crate) const GOLDEN_GAMMA: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Increments the counter, then applies the finalizer. A bijection, so different words after equal
-/// prefixes never collide.
+/// Increments the counter, then applies the finalizer. A bijection, so hashes of different words
+/// never collide.
 pub fn mix(word: u64) -> u64 {
     finalize(word.wrapping_add(GOLDEN_GAMMA))
 }
 
-/// Only the finalizer.
+/// The finalizer of SplitMix64, without the increment.
 pub(crate) fn finalize(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

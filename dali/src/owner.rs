@@ -1,4 +1,4 @@
-//! The holder of a lock: host, process and time.
+//! The owner of a lock: host, process and time.
 
 use std::fmt;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// The holder of a lock.
+/// The owner of a lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     /// Host name, or the container's name.
@@ -17,7 +17,7 @@ pub struct Owner {
     pub pid: u32,
     /// Time when the lock was acquired, in seconds since 1970.
     pub(crate) since: i64,
-    /// True if the process may have ended, which only the user can determine.
+    /// True if this process cannot check that the owner is still running; only the user can.
     #[serde(skip)]
     pub(crate) may_be_gone: bool,
 }
@@ -37,8 +37,8 @@ impl Owner {
         self.kernel != other.kernel && self.host != other.host
     }
 
-    /// The end of a message about the owner of the file `lock`: how to proceed if the owner may
-    /// have ended.
+    /// The last clause of a message about the owner of the lock file `lock`: how to proceed if the
+    /// owner has ended.
     pub fn if_gone(&self, lock: &Path) -> String {
         match self.may_be_gone {
             true => format!("; if it is gone, remove {}", lock.display()),

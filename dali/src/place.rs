@@ -23,7 +23,7 @@ const RANDOM_LETTERS: usize = 12;
 /// directory is not from onegraph.
 pub(crate) type Manifest = fn(&Path) -> Option<Vec<PathBuf>>;
 
-/// The exclusive right to create the directory `out`.
+/// The lock that gives the exclusive right to create the directory `out`.
 #[derive(Debug)]
 pub(crate) struct Claim {
     out: PathBuf,
@@ -95,7 +95,7 @@ impl TemporaryDir {
         let name = dir.path().file_name().unwrap_or_default().to_string_lossy();
         let retired = out.with_file_name(name.replace(".onegraph-tmp-", ".onegraph-old-"));
         let replaces = out.exists();
-        // No signal may end the process between the two renames, when `out` does not exist.
+        // `out` does not exist between the two renames, so no signal may end the process there.
         let undisturbed = Undisturbed::begin();
         if replaces {
             fs::rename(&out, &retired).map_err(DaliError::io("rename", &out))?;

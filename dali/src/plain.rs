@@ -1,7 +1,7 @@
 //! Makes text from files safe to print.
 
 /// The text as one line that is safe to print: control characters, line ends and characters that
-/// change the text direction become escapes such as `\u{1b}`.
+/// change the text direction are escaped, such as `\u{1b}`.
 pub fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

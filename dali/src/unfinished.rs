@@ -1,4 +1,4 @@
-//! Paths that are being written; a process that is ended by a signal removes them first.
+//! Paths that are being written; if a signal ends the process, they are removed first.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,8 +23,8 @@ impl Unfinished {
     }
 }
 
-/// A period in which no signal ends the process, so that a path can be created and then marked.
-/// During it, the same thread must not set or drop other marks.
+/// While this value exists, no signal ends the process, so that a path can be created and then
+/// marked. Meanwhile, the same thread must not set or drop other marks.
 #[derive(Debug)]
 pub(crate) struct Undisturbed(MutexGuard<'static, Vec<PathBuf>>);
 
@@ -33,7 +33,7 @@ impl Undisturbed {
         Self(PATHS.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Marks `path`, and ends the period.
+    /// Marks `path`, and allows signals to end the process again.
     pub(crate) fn mark(mut self, path: &Path) -> Unfinished {
         self.0.push(path.to_path_buf());
         Unfinished { path: path.to_path_buf() }
@@ -52,8 +52,8 @@ impl Drop for Unfinished {
 /// Removes every marked path, then calls `end`, which ends the process. Other threads may still be
 /// writing.
 ///
-/// The list of marks stays locked: a thread must unmark a path before it renames it into place, so
-/// no incomplete path is moved there.
+/// The list of marks stays locked: a thread must unmark a path before it renames the path to its
+/// final name, so no incomplete path gets a final name.
 pub fn remove_all_and(end: impl FnOnce()) {
     let paths = PATHS.lock().unwrap_or_else(PoisonError::into_inner);
     for path in paths.iter() {

@@ -105,7 +105,7 @@ impl Allocation {
         }
     }
 
-    /// Copies which bytes are written, for a copy of these bytes.
+    /// Copies the written marks of these bytes, as part of a copy of the bytes.
     pub(crate) fn copy_written(&self, to: usize, from: &Self, at: usize, bytes: usize) {
         if self.written.is_none() {
             return;

@@ -44,7 +44,7 @@ impl TensorMap {
             return Some(format!("rank {rank}, element type {}", self.kind));
         }
         if self.address == 0 || !self.address.is_multiple_of(16) {
-            return Some(format!("the address {:#x} is no multiple of 16", self.address));
+            return Some(format!("the address {:#x} is not a multiple of 16", self.address));
         }
         let is_extent = |extent: &u64| (1..=MAX_EXTENT).contains(extent);
         if let Some(extent) = self.extents.iter().find(|extent| !is_extent(extent)) {
@@ -62,7 +62,7 @@ impl TensorMap {
         }
         let (line, most) = (u64::from(self.tile[0]) * self.element(), 16 * self.pieces as u64);
         if line % 16 != 0 {
-            return Some(format!("a tile's line of {line} bytes, no multiple of 16"));
+            return Some(format!("a tile's line of {line} bytes, not a multiple of 16"));
         }
         if self.pieces > 1 && line > most {
             return Some(format!("a tile's line of {line} bytes, more than the swizzle's {most}"));

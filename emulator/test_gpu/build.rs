@@ -1,4 +1,4 @@
-//! Passes the directory of cargo's built libraries to the crate.
+//! Passes the directory of the libraries that cargo builds to the crate.
 
 use std::env;
 use std::path::PathBuf;

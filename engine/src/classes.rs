@@ -1,7 +1,7 @@
 //! The classes of a model: the category of each output of its classifier.
 //!
-//! A class is an index from 1; 0 is the background. Lists hold each class's name and COCO id, in
-//! that order.
+//! A class is an index from 1; 0 is the background. A list of classes holds the name and COCO id of
+//! each class, from class 1.
 
 use std::collections::HashMap;
 
@@ -31,7 +31,7 @@ pub fn classes_of_data(categories: &[(String, u64)], num_classes: usize) -> Vec<
     (1..=last).map(|id| named(id).unwrap_or_else(|| (NO_CATEGORY.to_string(), id))).collect()
 }
 
-/// The classes with the names that are stored in `checkpoint.json`.
+/// The classes as stored in `checkpoint.json`: [`NO_CATEGORY`] becomes [`NOT_AVAILABLE`].
 pub fn stored_classes(classes: &[(String, u64)]) -> Vec<(String, u64)> {
     let stored = |name: &str| if name == NO_CATEGORY { NOT_AVAILABLE } else { name }.to_string();
     classes.iter().map(|(name, id)| (stored(name), *id)).collect()
@@ -65,9 +65,9 @@ pub fn coco_classes(num_classes: usize) -> Option<Vec<(String, u64)>> {
     (all.len() == num_classes).then_some(all)
 }
 
-/// For a model with `num_classes` unnamed classes: the reason why they cannot be assumed to be the
-/// classes `classes` of the data ([`classes_of_data`]); `None` if they can. `data` is the data's
-/// name in the message.
+/// The reason why the `num_classes` unnamed classes of a model cannot be assumed to be the data's
+/// classes `classes` ([`classes_of_data`]); `None` if they can. `data` names the data in the
+/// message.
 ///
 /// They can if there are as many classes as categories, or if all category ids are valid classes.
 /// 90 classes are assumed to be COCO's, so the data's names must then equal COCO's, ignoring case.

@@ -122,7 +122,7 @@ impl ComparedRun {
         };
         Err(EngineError::Usage(format!(
             "these runs were scored on different data, so their scores cannot be compared: {}, {}; \
-             `onegraph eval --run RUN --set data.val_store=DIR` prints the scores of each on data \
+             `onegraph eval --run RUN --set data.val_store=DIR` prints the scores of a run on data \
              that you choose",
             describe(self),
             describe(other)

@@ -87,7 +87,7 @@ fn empty(config: &Config, data: &DataSet) -> String {
     )
 }
 
-/// The names of the first files of a list of images.
+/// The file names of the first images in a list.
 fn names(data: &DataSet, images: &[usize]) -> String {
     let shown = images.iter().take(NAMED).map(|image| escape(data.store.file_name(*image)));
     let mut shown: Vec<String> = shown.collect();

@@ -163,7 +163,7 @@ impl DataSet {
         let place = |(name, _): &(String, u64)| place_of.get(name.as_str()).copied();
         let places: Option<Vec<usize>> = categories.iter().map(place).collect();
         let Some(places) = places else { return false };
-        // Classes without data get ids that no category uses.
+        // Classes that the data lacks get ids that no category uses.
         let used: HashSet<u64> = categories.iter().map(|(_, id)| *id).collect();
         let free = (0..=u64::MAX).rev().filter(|id| !used.contains(id));
         let mut taken: Vec<_> = classes.iter().map(|(name, _)| name.clone()).zip(free).collect();
@@ -191,8 +191,8 @@ impl DataSet {
             && ours != trained
         {
             progress.say(&format!(
-                "warning: {}: images with an EXIF orientation are {}, those of training {}; make \
-                 both stores with the same `prep --exif`",
+                "warning: {}: images with an EXIF orientation are {}, but were {} in the \
+                 training data; make both stores with the same `prep --exif`",
                 self.store,
                 word(ours),
                 word(trained)
@@ -200,7 +200,7 @@ impl DataSet {
         }
     }
 
-    /// Capacities of a slot that fit any image of the set.
+    /// Slot capacities that suffice for any image of the set.
     pub fn slot_shape(&self) -> SlotShape {
         let c = &self.store.contents().capacities;
         SlotShape {
@@ -354,8 +354,9 @@ fn select(
     Ok(images)
 }
 
-/// Limits training to the first `data.max_images` images; warns if it, `eval.max_images` or
-/// `data.ids` selects more images than there are, or if no image has an object.
+/// Limits training to the first `data.max_images` images. Warns if `data.max_images`,
+/// `eval.max_images` or `data.ids` selects more images than are available, or if no image has an
+/// object.
 fn limit(config: &Config, split: Split, store: &Stores, images: &mut Vec<usize>) -> Vec<String> {
     let (found, ids) = (images.len(), config.data.ids.len());
     let (key, most, none) = match split {
@@ -389,8 +390,8 @@ fn limit(config: &Config, split: Split, store: &Stores, images: &mut Vec<usize>)
 
 /// True if some of these images have an object that is not a crowd.
 fn have_objects(store: &Stores, images: &[usize]) -> bool {
-    // If there are more non-empty images than crowds, some image has another object. Then no object
-    // is read, which a timed run must not do before its clock starts.
+    // If there are more non-empty images than crowds, some image has an object that is not a crowd.
+    // This test comes first because a timed run must not read objects before its clock starts.
     let has_any = |image: &&usize| !store.image(**image).objects.is_empty();
     let mut objects = images.iter().flat_map(|image| store.image(*image).objects);
     images.iter().filter(has_any).count() > store.contents().num_crowd

@@ -156,7 +156,7 @@ impl From<RanksError> for EngineError {
 impl From<ScoreError> for EngineError {
     fn from(error: ScoreError) -> Self {
         match error {
-            // An I/O error, such as a full disk, is not an error in the data.
+            // An I/O error, such as a full disk, is not reported as an error in the data.
             ScoreError::Write { file: path, source } => EngineError::Io { path, source },
             other => EngineError::Score(other),
         }
@@ -166,7 +166,7 @@ impl From<ScoreError> for EngineError {
 impl From<GraphError> for EngineError {
     fn from(error: GraphError) -> Self {
         match error {
-            // A device error is not an error in the model.
+            // A device error is not reported as an error in the model.
             GraphError::Device(fault) | GraphError::Capture(CaptureError::Device(fault)) => {
                 EngineError::Device(fault)
             }

@@ -39,8 +39,8 @@ pub struct StepRecord {
     pub parameters: Vec<ParameterStats>,
     /// Accuracies on this rank's images, by name; empty unless `train.accuracies`.
     pub accuracies: Vec<(&'static str, f32)>,
-    /// Machine metrics, by name, for steps with a log line; for the first step, the time at which
-    /// it began.
+    /// Machine metrics, by name, for steps with a log line; for the first step, also the seconds
+    /// since the command began.
     pub system: Vec<(&'static str, f64)>,
 }
 
@@ -153,7 +153,7 @@ impl Metrics {
         let images: usize = self.window.iter().map(|r| r.images).sum();
         let seconds: f64 = self.window.iter().map(|r| r.step_seconds).sum();
         let names = last.losses.iter().enumerate();
-        // A step has no value of an accuracy that had no samples.
+        // A step has no value for an accuracy that had no samples.
         let accuracy = |name: &'static str| {
             let shares = self.window.iter().flat_map(|record| &record.accuracies);
             let values = shares.filter(|(of, _)| *of == name).map(|(_, value)| f64::from(*value));

@@ -19,8 +19,9 @@ pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     })
 }
 
-/// The error message for a pattern that matches none of `names`, with similar names and parts of
-/// the model. `kind` is the kind of tensor that is named. `None` if the pattern matches.
+/// The error message for a pattern that matches none of `names`, with suggestions: similar names,
+/// and patterns for parts of the model. `kind` is the kind of tensor that is named. `None` if the
+/// pattern matches.
 pub(crate) fn misfit(pattern: &str, kind: &str, names: &[&str]) -> Option<String> {
     if names.iter().any(|name| matches(pattern, name)) {
         return None;

@@ -13,11 +13,11 @@ use crate::model::{
 };
 
 /// Outputs that all detectors have: name in the file, name in the Program, and description. Outputs
-/// of additional heads keep their names, except the masks.
+/// of additional heads keep their Program names, except `mask_probs`.
 const DETECTIONS: [(&str, &str, &str); 3] = [
-    ("boxes", "det_boxes", "x1, y1, x2, y2 in pixels of the network's image, the best first"),
+    ("boxes", "det_boxes", "x1, y1, x2, y2 in pixels of the network input, by descending score"),
     ("scores", "det_scores", "0 to 1"),
-    ("labels", "det_labels", "class of each, from 1; 0 past the image's detections"),
+    ("labels", "det_labels", "class of each detection, from 1; 0 in unused rows"),
 ];
 
 /// A padded square that holds every resized image.
@@ -57,7 +57,7 @@ pub fn onnx_bytes(model: &mut TrainedModel, padded: ImageSize) -> Result<Vec<u8>
         own => (own, own, ""),
     });
     let output = |of_detections| move |(name, of, doc)| Output { name, of, of_detections, doc };
-    let count = ("num_detections", "det_counts", "rows of each image that hold a detection");
+    let count = ("num_detections", "det_counts", "number of detections of each image");
     let outputs: Vec<_> = DETECTIONS.into_iter().chain(further).map(output(true)).collect();
     let outputs = [outputs, vec![output(false)(count)]].concat();
     let request = Request {

@@ -55,8 +55,8 @@ pub struct Predictor {
     /// Treatment of files' EXIF rotation: applied, unless it was ignored in the training data.
     exif: Exif,
     backend: Backend,
-    /// Cached programs for the padded shapes and batch sizes that were used last, latest last.
-    /// Consecutive images often have the same size, and planning a program takes long.
+    /// Cached programs of recently used padded shapes and batch sizes, latest last. Consecutive
+    /// images often have the same size, and planning a program takes long.
     planned: Vec<(PaddedShape, Detector)>,
 }
 

@@ -42,7 +42,7 @@ impl Progress {
         let lines = text.split('\n').map(|line| format!("{rank}{}\n", plain(line)));
         let text: String = lines.collect();
         // Errors are ignored: a closed terminal must not end a long training run. A single write
-        // keeps the lines of ranks apart.
+        // prevents the lines of different ranks from being interleaved.
         let _ = std::io::stderr().write_all(text.as_bytes());
     }
 

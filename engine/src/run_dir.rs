@@ -162,11 +162,11 @@ impl RunDir {
     fn taken(&self, fault: DaliError) -> EngineError {
         match fault {
             DaliError::Locked { path, owner } => EngineError::Usage(format!(
-                "{} is the run directory of {owner}: wait for its end, or stop it{}",
+                "{} is in use by {owner}: wait until it ends, or stop it{}",
                 self.path.display(),
                 owner.if_gone(&path)
             )),
-            // An I/O error on the lock is not an error in the data.
+            // An I/O error on the lock file is not reported as an error in the data.
             DaliError::Io { path, source, .. } => EngineError::Io { path, source },
             fault => fault.into(),
         }
@@ -249,8 +249,8 @@ pub(crate) fn require_local(path: &Path, key: &str) -> Result<(), EngineError> {
 /// Writes a file with [`dali::file::write`], and creates its folder if missing.
 ///
 /// # Errors
-/// [`EngineError::Usage`] for a URI or if a file is in the way of the folder, [`EngineError::Io`]
-/// names the file.
+/// [`EngineError::Usage`] for a URI, or if the folder's path is a file; [`EngineError::Io`] names
+/// the file.
 pub fn write_whole(path: &Path, contents: &[u8]) -> Result<(), EngineError> {
     path.parent().map_or(Ok(()), make_dir)?;
     replace(path, contents)

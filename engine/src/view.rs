@@ -24,8 +24,8 @@ pub struct Views {
     input: Input,
 }
 
-/// Heights and widths of a view: cropped window of the source, resized window, and the part in the
-/// network.
+/// Heights and widths of a view: cropped window of the source, resized window, and the part of it
+/// in the network input.
 struct Lengths {
     window: [u32; 2],
     resized: [u32; 2],
@@ -223,9 +223,9 @@ impl Views {
     }
 
     /// Samples the view of an image, writes it to the image's rows, and removes the objects that
-    /// are not visible. If any were removed, returns the indices of the others. The rows must
-    /// contain the key and the objects. `network` is the network input size if it is the same in
-    /// all epochs. `objects` are the objects of the rows, needed only if `cuts_masks`.
+    /// are not visible. If any were removed, returns the indices of the remaining objects. The rows
+    /// must contain the key and the objects. `network` is the network input size if it is the same
+    /// in all epochs. `objects` are the objects of the rows, needed only if `cuts_masks`.
     ///
     /// # Errors
     /// If the rows lack an array.

@@ -51,8 +51,8 @@ pub(crate) fn lesson(out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     executor.until_done(STEPS)?;
     let after = device.counts();
 
-    // Reading a kept tensor waits for the device, so the counts are read first. Compares fp16 with
-    // f32.
+    // Reading a kept tensor waits for the device, so the counts were read first. The device result
+    // is fp16, the CPU result f32.
     let got = executor.read(0, "z")?;
     let mut cpu = CpuExecutor::new(program, &state)?;
     cpu.input_mut("x")?.as_f32_mut().copy_from_slice(x.as_f32());

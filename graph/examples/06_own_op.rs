@@ -38,7 +38,7 @@ impl Kernel for Relu {
     }
 
     // A launch declares the bytes that it reads and writes. `relu_mask_f16(dy, y, g)` computes `g =
-    // dy where y > 0`; with x as both dy and y it is this op.
+    // dy where y > 0`; with x as both dy and y it computes this op.
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let (x, y) = (args.inputs[0], args.outputs[0]);
         let launch = Launch::over("relu_mask_f16", x.len().div_ceil(8));

@@ -1,7 +1,7 @@
 //! Buckets: groups of weight gradients that share one all-reduce.
 //!
-//! One all-reduce per gradient would pay the latency too often; a single all-reduce of all
-//! gradients could start only after the backward pass. So gradients are grouped in the order in
+//! One all-reduce per gradient would incur the latency for each gradient; a single all-reduce of
+//! all gradients could start only after the backward pass. So gradients are grouped in the order in
 //! which the Program computes them, and a bucket is all-reduced on a separate stream while later
 //! gradients are still being computed.
 

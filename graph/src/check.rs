@@ -2,7 +2,7 @@
 //!
 //! The reference gets the inputs that the node had on the device, so errors do not accumulate from
 //! node to node. An op computes every output element only from its inputs, so all elements are
-//! compared, including rows past a count.
+//! compared, including unused rows past a count input.
 
 use std::collections::BTreeMap;
 

@@ -83,11 +83,11 @@ pub enum GraphError {
         got: String,
     },
     /// The system lacks memory for the arena.
-    #[error("the system does not give {} GiB of memory: {reason}", .bytes >> 30)]
+    #[error("cannot allocate {} GiB of memory: {reason}", .bytes >> 30)]
     NoMemory {
-        /// Bytes of the plan.
+        /// Bytes that the plan needs.
         bytes: usize,
-        /// The system's reason.
+        /// The operating system's error.
         reason: String,
     },
     /// The device failed.

@@ -12,15 +12,15 @@
 //! | dead nodes removed | [`prune::prune`] |
 //! | kept values made inputs, for comparisons | [`substitute::substitute`] |
 //! | elementwise nodes fused into adjacent ops | [`fuse`] |
-//! | order, streams, and what waits for what | [`Schedule`] |
+//! | launch order, streams and waits | [`Schedule`] |
 //! | an offset in one arena for every value | [`Plan`] |
-//! | tensors that live across runs | [`StateSet`], [`DeviceState`] |
+//! | tensors that persist across runs | [`StateSet`], [`DeviceState`] |
 //! | execution node by node on the CPU, the reference | [`CpuExecutor`] |
 //! | launches as data, captured as one graph | [`capture::LaunchList`], [`capture::capture`] |
 //! | execution on a device: one launch per step | [`DeviceExecutor`], [`exec::device::Prepared`] |
-//! | each node of a device against the CPU | [`check::NodeCheck`] |
+//! | each node's results on a device, compared with the CPU's | [`check::NodeCheck`] |
 //! | cost by part, the Program as text | [`report`] |
-//! | what ran when on a device | [`timeline::Stamps`] |
+//! | start and end of each piece of work on a device | [`timeline::Stamps`] |
 //!
 //! The lessons of `graph/examples` build on one another:
 //!
@@ -95,7 +95,7 @@
 //! # Ok::<(), graph::GraphError>(())
 //! ```
 //!
-//! **Invariant:** nothing here depends on the model; no detection term appears in this crate.
+//! **Invariant:** nothing here depends on the model; this crate contains no detection terms.
 
 pub mod autodiff;
 pub mod buckets;

@@ -141,7 +141,7 @@ impl Block {
         self.users[0]..if self.kept { launches } else { self.last() + 1 }
     }
 
-    /// True if the block and `other` may be live at once in some order.
+    /// True if the block and `other` may be live at the same time in an allowed order.
     pub fn conflicts(&self, other: &Block, schedule: &Schedule) -> bool {
         !(self.dead_before(other, schedule) || other.dead_before(self, schedule))
     }
@@ -164,8 +164,8 @@ impl Block {
 
     fn dead_before(&self, other: &Block, schedule: &Schedule) -> bool {
         let writer = other.users[0];
-        // Launch order is one of the allowed orders, and decides most pairs quickly. The last users
-        // are checked first, since they most likely run too late.
+        // Launch order is one of the allowed orders, so this quick check rejects most pairs. Then
+        // the last users are checked first, since they are the most likely to run too late.
         let possible = !self.kept && self.last() < writer;
         possible && self.users.iter().rev().all(|u| schedule.happens_before(*u, writer))
     }

@@ -97,7 +97,7 @@ pub struct Program {
     pub(crate) tensors: Vec<Tensor>,
     pub(crate) nodes: Vec<Node>,
     pub(crate) kept: Vec<TensorId>,
-    /// Inputs, state and kept tensors by name; a kept tensor may have several.
+    /// Inputs, state and kept tensors by name; a kept tensor may have several names.
     pub(crate) names: HashMap<String, TensorId>,
     part: String,
     pass: Option<Pass>,

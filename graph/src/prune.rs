@@ -5,7 +5,7 @@ use kernels::Fusion;
 use crate::Program;
 
 /// Drops every node that updates no state and on which no kept tensor or update depends, and the
-/// last output of ops with [`Fusion::DropLast`] if it is not needed. Tensors keep their numbers.
+/// last output of ops with [`Fusion::DropLast`] if it is not needed. Tensor indices do not change.
 pub fn prune(program: &mut Program) {
     let mut needed = vec![false; program.tensors.len()];
     for t in &program.kept {

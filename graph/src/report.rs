@@ -52,8 +52,8 @@ pub fn top_part(part: &str) -> &str {
     part.split('.').next().unwrap_or(part)
 }
 
-/// The program as text: one line per input, state, node and kept tensor; tensors are given by
-/// number and shape. Equal programs give equal texts.
+/// The program as text: one line per input, state, node and kept tensor; tensors are shown as index
+/// and shape. Equal programs give equal texts.
 pub fn to_text(program: &Program) -> String {
     let mut text = String::new();
     for (id, t) in program.inputs() {

@@ -5,7 +5,8 @@ use device::{Gpu, Target};
 use crate::streams::{self, MAIN, WEIGHT_GRADIENTS};
 use crate::{GraphError, NodeId, Program, TensorId};
 
-/// Maximum number of weight gradients by which the main stream may be ahead of their stream.
+/// Maximum number of weight gradients by which the main stream may be ahead of the weight-gradient
+/// stream.
 const MAX_AHEAD: usize = 2;
 
 /// An execution order: nodes in launch order, each on a stream, with the waits between streams.
@@ -107,7 +108,7 @@ impl Schedule {
             }
             waits.sort_unstable();
             waits.dedup();
-            // Waits that are implied by stream order or by a different wait need no event.
+            // A wait that is implied by stream order or by another wait needs no event.
             let others: Vec<usize> = waits.iter().copied().chain(last_on_stream[stream]).collect();
             let implied = |w: usize| others.iter().any(|o| before[*o].contains(w));
             waits.retain(|w| streams[*w] != stream && !implied(*w));

@@ -125,7 +125,7 @@ fn read_before_update(program: &Program) -> Vec<bool> {
     read
 }
 
-/// True for a backward node whose results only the update reads.
+/// True for a backward node whose results are read only by the update.
 fn is_weight_gradient(node: &Node, read_before_update: &[bool]) -> bool {
     node.pass == Pass::Backward
         && node.updates.is_empty()

@@ -4,9 +4,9 @@ use crate::Program;
 use crate::program::{Tensor, TensorId, TensorKind};
 use crate::prune::prune;
 
-/// Turns each kept value of `names` into an input of the same name, shape and role, which all
-/// readers of the value read; drops the nodes that only these values needed. The values are then no
-/// longer kept.
+/// Turns each kept value named in `names` into an input of the same name, shape and role, which
+/// replaces the value for all its readers; drops nodes that only the replaced values needed. The
+/// values are then no longer kept.
 ///
 /// Used for comparisons with recorded tensors; the program is otherwise unchanged. Panics if a name
 /// is not the name of a kept value.

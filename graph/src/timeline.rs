@@ -41,7 +41,8 @@ pub struct Stamps {
 
 impl Stamps {
     /// Returns `list` with a timestamp before and after each piece of work, on the stream of the
-    /// work. Work that waited for a piece of work waits for the timestamp after it.
+    /// work. Work that waits for a piece of work in `list` waits for the timestamp after it
+    /// instead.
     ///
     /// # Errors
     /// Device errors.

@@ -22,7 +22,7 @@ use crate::common::on_device::{captured, halves, pattern, prepared};
 
 const LEN: usize = 700;
 
-/// Computes the sum on a device, but the CPU reference wrongly returns the first term.
+/// An op that computes the sum on a device, while its CPU reference wrongly returns the first term.
 #[derive(Debug)]
 struct Wrong;
 

@@ -37,7 +37,7 @@ fn program(buckets: Option<(usize, usize)>) -> (Program, Vec<TensorId>) {
     let grads: Vec<TensorId> = WIDTHS.iter().enumerate().map(layer).collect();
     let mut sums = grads.clone();
     if let Some((ranks, bytes)) = buckets {
-        // The order differs from that of the nodes.
+        // The gradients are listed in a different order than the nodes.
         let shuffled: Vec<TensorId> = (0..grads.len()).map(|i| grads[i * 5 % 9]).collect();
         let means = all_reduce_buckets(&mut p, &shuffled, 1.0 / ranks as f32, bytes);
         for (i, mean) in means.expect("gradients").into_iter().enumerate() {
@@ -135,7 +135,7 @@ fn every_rank_gets_gradient_mean() {
     }
 }
 
-/// A gradient of one rank overflows fp16: all ranks detect that the step must be skipped.
+/// If a gradient of one rank overflows fp16, all ranks detect that the step must be skipped.
 #[test]
 fn overflow_reaches_every_rank() {
     for (_, finite) in run_group(1, 2, 300, 60_000.0) {

@@ -135,7 +135,7 @@ fn inputs_are_copied_from_callers_pinned_memory() {
     assert_same(&executor, &cpu);
 }
 
-/// A step allocates no memory, streams or events, and all memory is freed.
+/// A step allocates no memory, streams or events, and all memory is freed at the end.
 #[test]
 fn hundred_steps_leak_nothing() {
     let gpu = TestGpu::new("A100 SEED=3");

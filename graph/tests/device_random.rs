@@ -36,8 +36,7 @@ fn map(shape: &[usize]) -> TensorDesc {
 }
 
 /// A program of about `nodes` real ops over maps of two sizes; some values are kept, and the last
-/// two nodes update state. With `sums` it contains all-reduces, which only copy, since there is one
-/// rank.
+/// two nodes update state. With `sums` it contains all-reduces, which are copies on a single rank.
 fn program(seed: u32, nodes: usize, sums: bool) -> Program {
     let mut rng = Rng::new(seed);
     let mut p = Program::new();

@@ -117,7 +117,7 @@ fn results(program: &Program) -> Vec<(String, HostTensor)> {
     kept.iter().map(|(name, _)| (name.to_string(), run.read(name).expect("kept"))).collect()
 }
 
-/// Both programs give equal results, except for rounding due to the order of sums.
+/// Both programs give equal results, except for rounding due to the summation order.
 fn assert_same([plain, fused]: &[Program; 2]) {
     let [plain, fused] = [plain, fused].map(results);
     assert_eq!(plain.len(), fused.len());
@@ -188,7 +188,7 @@ fn kept_or_non_gemm_gradient_is_not_fused() {
 /// A GEMM that does not compute rows past its count cannot add a gradient with data in these rows.
 #[test]
 fn rows_past_count_are_kept() {
-    // Per case: whether the first and second GEMM have a count of rows, and the number of sums that
+    // Per case: true for each of the two GEMMs that has a row count, and the number of sums that
     // remain.
     for (counted, left) in [([true, true], 0), ([true, false], 0), ([false, true], 1)] {
         let mut net = Net::new();
@@ -349,7 +349,7 @@ fn biased(rows: Option<&str>) -> [Program; 2] {
     [program, fused]
 }
 
-/// The op that writes a gradient also sums it, unless the sum counts other rows.
+/// The op that writes a gradient also sums it, unless the sum has a different row count.
 #[test]
 fn bias_gradient_is_fused_into_writer_of_same_rows() {
     for (rows, left) in [(None, 0), (Some("others"), 1)] {

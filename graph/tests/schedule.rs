@@ -1,5 +1,5 @@
-//! The schedule: state is updated once, after all its readers, and streams wait for the tensors
-//! that they read.
+//! The schedule: state is updated once, after all its readers, and a stream waits for the tensors
+//! that its nodes read.
 
 use std::sync::Arc;
 

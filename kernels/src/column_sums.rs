@@ -5,7 +5,7 @@ use device::{Arg, Buffer, Launch};
 
 /// Column vectors per block; as in `vector.cuh`.
 const TILE: usize = 32;
-/// Minimum rows per chunk: with much fewer, the second pass would read as much as the first.
+/// Minimum rows per chunk: with far fewer rows, the second pass would read as much as the first.
 const MIN_CHUNK: usize = 64;
 /// Maximum number of chunks, which fills the largest GPU and keeps the second pass short.
 const MAX_CHUNKS: usize = 512;
@@ -24,7 +24,7 @@ impl Chunks {
         Self { rows, width, chunk: rows.div_ceil(MAX_CHUNKS).max(MIN_CHUNK) }
     }
 
-    /// A matrix whose rows are the sums of chunks.
+    /// A matrix whose rows already are sums of chunks.
     pub(crate) fn of_sums(rows: usize, width: usize) -> Self {
         Self { rows, width, chunk: 1 }
     }

@@ -152,7 +152,7 @@ impl HostTensor {
         Self { desc, data }
     }
 
-    /// Elements as f32; panics on another type.
+    /// Elements as f32; panics if they have a different type.
     pub fn as_f32(&self) -> &[f32] {
         match &self.data {
             HostData::F32(v) => v,
@@ -160,7 +160,7 @@ impl HostTensor {
         }
     }
 
-    /// Elements as mutable f32; panics on another type.
+    /// Elements as mutable f32; panics if they have a different type.
     pub fn as_f32_mut(&mut self) -> &mut [f32] {
         match &mut self.data {
             HostData::F32(v) => v,
@@ -168,7 +168,7 @@ impl HostTensor {
         }
     }
 
-    /// Elements as i32; panics on another type.
+    /// Elements as i32; panics if they have a different type.
     pub fn as_i32(&self) -> &[i32] {
         match &self.data {
             HostData::I32(v) => v,
@@ -176,7 +176,7 @@ impl HostTensor {
         }
     }
 
-    /// Elements as mutable i32; panics on another type.
+    /// Elements as mutable i32; panics if they have a different type.
     pub fn as_i32_mut(&mut self) -> &mut [i32] {
         match &mut self.data {
             HostData::I32(v) => v,
@@ -184,7 +184,7 @@ impl HostTensor {
         }
     }
 
-    /// Elements as bytes; panics on another type.
+    /// Elements as bytes; panics if they have a different type.
     pub fn as_u8(&self) -> &[u8] {
         match &self.data {
             HostData::U8(v) => v,

@@ -78,8 +78,8 @@ macro_rules! op_inputs {
 
         impl<'a, T> $name<&'a T> {
             /// Names the tensors of a list. The declared lists divide the tensors that are not
-            /// single inputs equally among them. Without declared lists, additional tensors, which
-            /// an op's gradient has, are ignored.
+            /// single inputs equally among them. Without declared lists, additional tensors, such
+            /// as the gradient op's own inputs, are ignored.
             ///
             /// Panics if the list is too short: the op's contract counts it first.
             #[allow(unused_mut, unused_variables)]

@@ -41,7 +41,7 @@
 //! let cost = Sum.cost(&inputs, &outputs);
 //! assert_eq!((cost.flops, cost.bytes), (4, 48));
 //!
-//! // Both gradients are the output's own: no op runs, nothing is copied.
+//! // Both gradients equal the output's gradient: no op runs, nothing is copied.
 //! let rule = Sum.backward(&inputs, &outputs);
 //! assert!(rule.steps.is_empty());
 //! assert_eq!(rule.aliases, [(Source::GradOutput(0), 0), (Source::GradOutput(0), 1)]);

@@ -15,7 +15,7 @@ use crate::{GradEpilogue, OpError, TensorDesc};
 pub type OpRef = Arc<dyn Op>;
 
 /// One operator with its parameters. Tensors are passed by position, as each op documents. Code
-/// that depends on a specific op downcasts it as [`Any`].
+/// that depends on a specific op downcasts to it through [`Any`].
 pub trait Op: Any + Debug + Send + Sync {
     /// Name in snake case, as in error messages, dumps and reports.
     fn name(&self) -> &'static str;

@@ -34,7 +34,7 @@ pub struct PastedMask {
 
 /// Pastes `mask` (`side` x `side` probabilities) at `bbox` (x1, y1, x2, y2 in image pixels) into an
 /// image of `height` and `width`. The result is empty for a box outside the image, and with
-/// `GridSample` also for a box without area.
+/// `GridSample` also for a zero-area box.
 pub fn paste_mask(
     mask: &[f32],
     side: usize,

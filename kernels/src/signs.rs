@@ -19,7 +19,8 @@ const CHANNELS: usize = 64;
 /// Words per block of [`ROWS`] rows and [`CHANNELS`] channels.
 const WORDS: usize = ROWS * CHANNELS / 32;
 
-/// The sign bits of an activation, if its rows are a multiple of 4 and its channels of 64.
+/// The sign bits of an activation, if its number of rows is a multiple of 4 and its number of
+/// channels is a multiple of 64.
 pub fn signs_of(activation: &TensorDesc) -> Option<TensorDesc> {
     let channels = *activation.shape.last()?;
     let rows = activation.shape.iter().rev().skip(1).product::<usize>();
@@ -63,8 +64,8 @@ pub(crate) fn write(signs: &mut [i32], activation: &[f32], channels: usize) {
     });
 }
 
-/// Sets `dx` to 0 where the activation is not positive by its sign bits; `dx` may have only the
-/// activation's first rows.
+/// Sets `dx` to 0 where the activation's sign bit is 0; `dx` may have only the activation's first
+/// rows.
 pub(crate) fn mask(dx: &mut [f32], signs: &TensorRef<'_>) {
     if dx.is_empty() {
         return;

@@ -76,7 +76,7 @@ pub enum Case {
 }
 
 impl Case {
-    /// All of them, from fast to slow.
+    /// All cases, from fast to slow.
     pub const ALL: [Case; 3] = [Case::Fast, Case::Expected, Case::Slow];
 
     fn of(self, range: [f64; 3]) -> f64 {

@@ -64,7 +64,7 @@ impl View {
         bytemuck::pod_read_unaligned(bytemuck::cast_slice(&views[Self::LEN * n..][..Self::LEN]))
     }
 
-    /// The elements of its row.
+    /// The view as a row of `views`.
     pub fn row(&self) -> &[i32] {
         bytemuck::cast_slice(std::slice::from_ref(self))
     }

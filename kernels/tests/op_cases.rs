@@ -1,5 +1,5 @@
-//! Every case of the table on the CPU: all outputs written, two runs bit-identical, and the
-//! backward rule against finite differences.
+//! Every op case on the CPU: all outputs written, two runs bit-identical, and the backward rule
+//! against finite differences.
 
 use kernels::case::{check_gradients, check_runs};
 use kernels::ops::cases;

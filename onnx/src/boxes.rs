@@ -14,7 +14,7 @@ pub(crate) struct Decoder<'a> {
 
 /// Score of an invalid box; valid scores are 0 or more.
 pub(crate) const OUT: f32 = -1.0;
-/// Separates [`OUT`] from valid scores, with inclusive as well as exclusive comparisons.
+/// Threshold between [`OUT`] and valid scores; equal to none, so `>` and `>=` give the same result.
 const NEARLY_OUT: f32 = -0.5;
 
 impl Decoder<'_> {
@@ -85,7 +85,7 @@ pub(crate) fn bounds(n: &mut Nodes, sizes: &str, plus_one: bool) -> String {
     if plus_one { n.shifted("Sub", &bounds) } else { bounds }
 }
 
-/// Scores where `counts` is true, else [`OUT`].
+/// `scores` where `counts` is true, else [`OUT`].
 pub(crate) fn counted(n: &mut Nodes, counts: &str, scores: &str) -> String {
     let out = n.float(OUT);
     n.one("Where", &[counts, scores, &out], &[])

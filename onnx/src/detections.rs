@@ -95,7 +95,7 @@ pub(crate) fn mean_logits(_: &MeanLogits, t: &mut Translation<'_>, node: &Node) 
     Ok(edges([n.one("Log", &[&mean], &[])]))
 }
 
-/// The RoIs of a cascade's next stage.
+/// The RoIs of the next cascade stage.
 pub(crate) fn refine_rois(op: &RefineRois, t: &mut Translation<'_>, node: &Node) -> Outputs {
     let inputs = RefineRoisInputs::of(&node.inputs);
     let [rois, deltas, image_idx, sizes] =
@@ -115,7 +115,8 @@ fn foreground(n: &mut Nodes, x: &str, classes: usize) -> String {
     n.one("Slice", &[x, &first, &end, &axis], &[])
 }
 
-/// For a list in image order: image and position within the image of each element, `[R, 2]`.
+/// For each element of a list in image order: its image, and its position within the image, `[R,
+/// 2]`.
 fn ranks(n: &mut Nodes, image_idx: &str, images: &str) -> String {
     let each = n.range(images);
     let (own, each) = (n.unsqueeze(image_idx, 1), n.unsqueeze(&each, 0));

@@ -44,7 +44,7 @@ pub struct Input<'a> {
     pub name: &'a str,
     /// Element type: f32, or i32, which is stored as i64.
     pub dtype: DType,
-    /// Extents of all dimensions but the first, the number of images.
+    /// Extents of all dimensions except the first, which is the number of images.
     pub shape: &'a [usize],
     /// Names of the Program's inputs that this input replaces.
     pub of: &'a [&'a str],
@@ -73,7 +73,8 @@ pub struct Request<'a> {
     pub program: &'a Program,
     /// Its state.
     pub state: &'a StateSet,
-    /// Inputs of the file. A Program input that none of them replaces must not affect the outputs.
+    /// Inputs of the file. A Program input that no input of the file replaces must not affect the
+    /// outputs.
     pub inputs: &'a [Input<'a>],
     /// Outputs.
     pub outputs: &'a [Output<'a>],
@@ -166,8 +167,8 @@ macro_rules! dispatch {
     }};
 }
 
-/// The outputs of a node. If all inputs are constant, they are computed now; else the node is
-/// translated.
+/// The outputs of a node. If all inputs are constant, the outputs are computed now; else the node
+/// is translated.
 fn translate_node(t: &mut Translation<'_>, node: &Node) -> Outputs {
     let known = node.inputs.iter().map(|id| match t.values.get(id) {
         Some(Value::Constant(tensor)) => Some(tensor.clone()),
@@ -232,8 +233,8 @@ mod tests {
 
     use super::{Input, Output, Request, translate};
 
-    /// The error of translating a program with one op, whose inputs named in `of` are replaced by
-    /// an input of the file.
+    /// The error of translating a program with one op; the inputs named in `of` are replaced by an
+    /// input of the file.
     fn refusal(op: OpRef, inputs: usize, of: &[&str]) -> String {
         let mut program = Program::new();
         program.set_part("own_head");

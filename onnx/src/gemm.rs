@@ -76,8 +76,8 @@ pub(crate) fn linear(op: &Linear, t: &mut Translation<'_>, node: &Node) -> Outpu
     Ok(edges([relu(t, y, op.relu)]))
 }
 
-/// A 1x1 convolution of which each row needs only the channel of its label: gathers the labels'
-/// filters, and multiplies them with the maps.
+/// A 1x1 convolution in which each row needs only the output channel of its label: gathers the
+/// labels' filters, and multiplies them with the maps.
 pub(crate) fn class_masks(_: &ClassMasks, t: &mut Translation<'_>, node: &Node) -> Outputs {
     let ClassMasksInputs { x, w, b, labels, .. } = ClassMasksInputs::of(&node.inputs);
     let [_, height, width, channels] = t.desc(*x).shape[..] else { return Err(t.refusal()) };

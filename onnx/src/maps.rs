@@ -14,8 +14,8 @@ use crate::nodes::{Fill, float, int, ints, text};
 use crate::proto::AttributeProto;
 use crate::translation::{OnnxError, Outputs, Translation, edges};
 
-/// Normalises pixels that are already resized and padded, with zeros outside of each image. The
-/// file's input of sizes replaces the Program's views.
+/// Normalises pixels that are already resized and padded; the result is zero outside of each image.
+/// In the file, an input with the image sizes replaces the Program's views.
 pub(crate) fn preprocess(op: &Preprocess, t: &mut Translation<'_>, node: &Node) -> Outputs {
     if op.channels != 3 || op.colours {
         return Err(t.refusal());
@@ -100,8 +100,8 @@ pub(crate) fn upsample_add(_: &UpsampleAdd, t: &mut Translation<'_>, node: &Node
     Ok(edges([t.nodes.one("Add", &[&lateral, &top], &[])]))
 }
 
-/// The level of each RoI: the number of levels coarser than the finest whose minimum area the RoI
-/// reaches.
+/// The level of each RoI, computed as the number of coarser levels (all but the finest) whose
+/// minimum area the RoI reaches.
 pub(crate) fn roi_levels(op: &RoiLevels, t: &mut Translation<'_>, node: &Node) -> Outputs {
     let rois = t.edge(node.inputs[0])?;
     let n = &mut t.nodes;

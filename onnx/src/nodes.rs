@@ -14,8 +14,8 @@ pub(crate) const INT64: i32 = 7;
 /// Maximum size of constants that are deduplicated.
 const SHARED_BYTES: usize = 1024;
 
-/// Nodes in order, and the constants that they read. If an equal node exists already, it is reused:
-/// levels share computations that do not depend on the level.
+/// Nodes in order, and the constants that they read. An equal existing node is reused, so that
+/// pyramid levels share computations that do not depend on the level.
 #[derive(Debug, Default)]
 pub(crate) struct Nodes {
     pub(crate) nodes: Vec<NodeProto>,
@@ -25,7 +25,7 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// Sets the part of the model that names the nodes added from now on.
+    /// Sets the part of the model; names of nodes added from now on begin with it.
     pub(crate) fn set_part(&mut self, part: &str) {
         self.part = part.to_string();
     }
@@ -66,7 +66,7 @@ impl Nodes {
         std::array::from_fn(|i| made[i].clone())
     }
 
-    /// Makes a value an output of the graph, under this name.
+    /// Makes a value an output of the graph with the given name.
     pub(crate) fn output(&mut self, name: &str, value: &str) {
         self.nodes.push(NodeProto {
             input: vec![value.to_string()],

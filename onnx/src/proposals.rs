@@ -12,8 +12,8 @@ use crate::boxes::{Decoder, OUT, bounds, counted, is_in, nms};
 use crate::nodes::{Fill, int, ints};
 use crate::translation::{OnnxError, Outputs, Translation, Value, edges};
 
-/// Rearranges a map with `A * values` channels by anchor: `[N, h*w*A, values]`, or `[N, h*w*A]` for
-/// one value.
+/// Rearranges a map with `A * values` channels into one row per anchor: `[N, h*w*A, values]`, or
+/// `[N, h*w*A]` for one value.
 fn by_anchor(t: &mut Translation<'_>, map: TensorId, values: usize) -> Result<String, OnnxError> {
     let anchors: usize = t.desc(map).shape[1..].iter().product::<usize>() / values;
     let map = t.edge(map)?;
@@ -105,7 +105,7 @@ pub(crate) fn nms_proposals(op: &NmsProposals, t: &mut Translation<'_>, node: &N
     let images = n.rows(&scores);
     let none = n.filled(&images, &[rows], Fill::Float(OUT));
     let scores = n.one("ScatterND", &[&none, &places, &surviving], &[]);
-    // With `ProposalScope::Level`, survivors keep the order of their rows, level by level.
+    // With `ProposalScope::Level`, survivors stay in row order, level by level.
     let mut rank = scores.clone();
     if !best_first {
         let is_in = is_in(n, &scores);

@@ -39,10 +39,10 @@ pub(crate) enum Value {
     Edge(String),
 }
 
-/// The outputs of a node; trailing outputs that are never read may be missing.
+/// The outputs of a node; trailing outputs may be missing if they are never read.
 pub(crate) type Outputs = Result<Vec<Value>, OnnxError>;
 
-/// Outputs that nodes of the file compute.
+/// Converts names of outputs that nodes of the file compute.
 pub(crate) fn edges<const K: usize>(names: [String; K]) -> Vec<Value> {
     names.map(Value::Edge).into()
 }
@@ -50,7 +50,7 @@ pub(crate) fn edges<const K: usize>(names: [String; K]) -> Vec<Value> {
 /// The detections of all images, as lists `[S, ..]`.
 #[derive(Debug, Clone)]
 pub(crate) struct Found {
-    /// Image of each detection, and its position among the image's detections, `[S, 2]`.
+    /// For each detection, its image and its position among the image's detections, `[S, 2]`.
     pub(crate) places: String,
     /// The number of images N, as a list with one element.
     pub(crate) images: String,

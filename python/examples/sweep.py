@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A sweep with Optuna over the command `onegraph train`, led by its exit codes.
+"""A hyperparameter sweep with Optuna, which runs the command `onegraph train` for each trial.
 
     pip install optuna
     python3 python/examples/sweep.py --trials 20 finetune_r18 --set data.train_store=train.store ..
 
-Each trial is a run in runs/sweep, which `onegraph runs runs/sweep` lists. The study lies beside
-them: the same command, started again, adds trials to it.
+Each trial is a run in runs/sweep; `onegraph runs runs/sweep` lists them. The Optuna study is stored
+in the same folder: running the command again adds trials to the study.
 """
 
 import argparse
@@ -21,14 +21,14 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 FOLDER = Path("runs/sweep")
-# Exit codes of `onegraph train`; any other non-zero code ends the sweep: it is not a failure of one
-# trial.
+# Exit codes of `onegraph train`. Any other non-zero code ends the sweep, because the failure does
+# not concern a single trial.
 DIVERGED, INTERRUPTED = 5, 6
 POLL_SECONDS = 1
 
 
 def settings(trial):
-    """The keys that a trial sets: what is swept over."""
+    """The swept config keys, with the values of a trial."""
     return {
         "solver.learning_rate": trial.suggest_float("learning_rate", 1e-3, 1e-1, log=True),
         "solver.weight_decay": trial.suggest_float("weight_decay", 1e-5, 1e-3, log=True),
@@ -36,7 +36,7 @@ def settings(trial):
 
 
 def scores(run):
-    """Step and AP of each evaluation so far; of masks, if the model has them."""
+    """Step and AP of each evaluation so far: mask AP if the model has masks, else box AP."""
     try:
         lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
     except FileNotFoundError:
@@ -70,7 +70,7 @@ def objective(trial, command, arguments):
     if process.returncode == INTERRUPTED:
         raise KeyboardInterrupt
     if process.returncode != 0:
-        sys.exit(f"the sweep ends: onegraph train ended with code {process.returncode}")
+        sys.exit(f"the sweep was stopped: onegraph train exited with code {process.returncode}")
     return max(ap for _, ap in scores(FOLDER / name))
 
 

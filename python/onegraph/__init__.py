@@ -1,5 +1,5 @@
-"""Trains Mask R-CNN and detects with it, from Python. The package's wheel installs the command
-`onegraph`, too."""
+"""Trains Mask R-CNN and runs detection from Python. The wheel also installs the command
+`onegraph`."""
 
 import json
 from pathlib import Path
@@ -11,31 +11,31 @@ __all__ = ["Detections", "Error", "Predictor", "Run", "Store", "train"]
 
 
 class Run:
-    """The directory of a training run, finished or not."""
+    """The directory of a training run, which may still be in progress."""
 
     def __init__(self, path):
         self.path = Path(path)
         if not (self.path / "config.toml").is_file():
-            raise Error(f"{self.path} is not the directory of a run: it has no config.toml")
+            raise Error(f"{self.path} is not a run directory: it has no config.toml")
 
     @property
     def metrics(self):
-        """Rows of metrics.jsonl as dicts: one a step, and one an evaluation."""
+        """Rows of metrics.jsonl as dicts: one per step, and one per evaluation."""
         return list(_Rows(self.path / "metrics.jsonl").new())
 
     @property
     def report(self):
-        """report.json as a dict; None before the first report."""
+        """report.json as a dict; None if it has not been written yet."""
         report = self.path / "report.json"
         return json.loads(report.read_text()) if report.is_file() else None
 
     @property
     def config(self):
-        """The text of config.toml, with every key."""
+        """The text of config.toml, which contains all keys."""
         return (self.path / "config.toml").read_text()
 
     def predictor(self, device="auto", checkpoint="best", **overrides):
-        """The model of the best checkpoint, or of the "last"."""
+        """A predictor with the model of a checkpoint of the run: "best" or "last"."""
         return Predictor(self.path, device=device, checkpoint=checkpoint, **overrides)
 
     def _repr_html_(self):
@@ -57,24 +57,25 @@ def train(
     progress=None,
     **overrides,
 ):
-    """Trains as `onegraph train` does, and returns the `Run`.
+    """Trains like `onegraph train`, and returns the `Run`.
 
     config: a config file, or the name of a preset, such as "finetune_r18".
-    resume: the directory of a run that goes on, in place of a config.
-    init: a file of weights, or a run, to start from; finetune keeps the classes of equal names.
-    checkpoint: of a run that is given as init: "best" or "last".
+    resume: the directory of a run to resume, instead of a config.
+    init: a weights file or a run with the initial weights.
+    finetune: keeps the predictors' weights of each class whose name is also in the weights.
+    checkpoint: the checkpoint to use if init is a run: "best" or "last".
     device: "cpu", "cuda" or "auto".
-    progress: called with each new row of metrics.jsonl, a dict; an exception that it raises ends
-        the run after a checkpoint.
-    overrides: values of keys: train("finetune_r18", **{"data.train_store": "train.store"}).
+    progress: called with each new row of metrics.jsonl as a dict. If it raises an exception, the
+        run saves a checkpoint and ends.
+    overrides: config values, as in train("finetune_r18", **{"data.train_store": "train.store"}).
 
-    KeyboardInterrupt (Ctrl-C, a notebook's stop) comes after a checkpoint, from which `resume` goes
-    on.
+    On an interrupt (Ctrl-C, or a notebook's stop button) the run saves a checkpoint and
+    KeyboardInterrupt is raised; `resume` continues the run.
     """
     if (config is None) == (resume is None):
         raise Error("train takes either a config or resume=RUN")
     if resume is not None and (init is not None or finetune):
-        raise Error("resume=RUN goes on with the run's own weights: leave out init and finetune")
+        raise Error("resume=RUN uses the run's own weights: remove init and finetune")
     arguments = ["--device", device]
     arguments += ["--resume", str(resume)] if config is None else [str(config)]
     arguments += ["--init", str(init), "--checkpoint", checkpoint] if init is not None else []
@@ -95,8 +96,8 @@ def train(
 
 
 class _Rows:
-    """Rows of a file of JSON lines that another writes to, each given once it is whole, but for
-    lines that are known."""
+    """Rows of a JSON Lines file that is still being written: `new` yields each complete line once,
+    except the lines in `known`."""
 
     def __init__(self, path, known=()):
         self._path, self._known, self._at = path, known, 0

@@ -7,20 +7,20 @@ from numpy.typing import NDArray
 Image = NDArray[np.uint8] | str | PathLike[str]
 
 class Error(Exception):
-    """A command or call failed; the text says why."""
+    """A command or call failed; see its message."""
 
 class Detections:
-    """Objects found on an image, best first; N of them."""
+    """The N objects detected on an image, by decreasing score."""
 
     @property
     def boxes(self) -> NDArray[np.float32]:
-        """(N, 4): x1, y1, x2, y2 in pixels of the image."""
+        """(N, 4): x1, y1, x2, y2 in image pixels."""
     @property
     def scores(self) -> NDArray[np.float32]:
         """(N,): 0 to 1."""
     @property
     def labels(self) -> NDArray[np.int64]:
-        """(N,): classes of the model, from 1: Predictor.classes[label - 1] is the name."""
+        """(N,): classes of the model, starting at 1: Predictor.classes[label - 1] is the name."""
     @property
     def category_ids(self) -> NDArray[np.int64]:
         """(N,): COCO ids of the categories."""
@@ -29,10 +29,10 @@ class Detections:
         """Names of the categories."""
     @property
     def masks(self) -> NDArray[np.bool_] | None:
-        """(N, height, width), decoded at each call; None of a model without masks."""
+        """(N, height, width), decoded at each access; None if the model has no masks."""
     @property
     def keypoints(self) -> NDArray[np.float32] | None:
-        """(N, K, 3): x, y in pixels of the image, and a score; None of a model without keypoints."""
+        """(N, K, 3): x, y in image pixels, and a score; None if the model has no keypoints."""
     @property
     def rles(self) -> list[dict[str, Any]] | None:
         """Masks as COCO's compressed RLE, for pycocotools.mask.decode."""
@@ -41,12 +41,12 @@ class Detections:
 class Predictor:
     """A trained model.
 
-    path: a run, a checkpoint, or a file of weights, whose config is `config` (a file or preset) or
-        the config.toml beside it.
-    checkpoint: of a run: "best" (the one with the best score, if an evaluation has named one, else
-        the last) or "last"; a line on standard error says which was taken.
+    path: a run, a checkpoint, or a weights file.
+    config: config file or preset for a weights file; default: config.toml in its folder.
+    checkpoint: the checkpoint to use if path is a run: "best" (the one with the best score, or the
+        last one if no evaluation has selected any) or "last". The choice is printed to stderr.
     device: "cpu", "cuda" or "auto".
-    set: values of keys: Predictor(run, **{"model.detections.per_image": 20}).
+    set: config values, as in Predictor(run, **{"model.detections.per_image": 20}).
     """
 
     def __new__(
@@ -59,27 +59,28 @@ class Predictor:
     ) -> Predictor: ...
     @property
     def classes(self) -> list[str]:
-        """Names of the classes, from class 1."""
+        """Names of the classes, starting with class 1."""
     @overload
     def predict(self, image: Image) -> Detections:
-        """Detects on an image: a path (upright as its EXIF orientation says), or an array of
-        uint8, (height, width, 3), RGB. Other threads of Python run meanwhile."""
+        """Detects on an image: a path, or an RGB array of uint8, (height, width, 3). The EXIF
+        orientation of files is applied, unless training ignored it. Releases the GIL."""
     @overload
     def predict(self, image: list[Image]) -> list[Detections]:
-        """Detects on each image; on a GPU images of like shapes run together."""
+        """Detects on each image; on a GPU, images of similar shapes are batched."""
 
 class Store:
-    """A store that `onegraph prep` wrote: a sequence of images.
+    """A store written by `onegraph prep`: a sequence of images.
 
-    Each is a dict: id, file_name, image (height, width, 3; uint8 RGB), boxes (N, 4; x1, y1, x2,
-    y2), labels (N,; from 1), crowd (N,; bool), masks (N, height, width; bool, empty for an
-    object that has only a box) and keypoints (N, K, 3; x, y, visibility; K is 0 without any).
+    Each image is a dict: id, file_name, image (height, width, 3; uint8 RGB), boxes (N, 4; x1, y1,
+    x2, y2), labels (N,; from 1), crowd (N,; bool), masks (N, height, width; bool, empty for an
+    object that has only a box) and keypoints (N, K, 3; x, y, visibility; K is 0 if the store has no
+    keypoints).
     """
 
     def __new__(cls, path: str | PathLike[str]) -> Store: ...
     @property
     def classes(self) -> list[str]:
-        """Names of the classes, from class 1."""
+        """Names of the classes, starting with class 1."""
     def __len__(self) -> int: ...
     def __getitem__(self, index: int) -> dict[str, Any]: ...
 

@@ -15,7 +15,7 @@ use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-create_exception!(onegraph, Error, PyException, "A command or call failed; the text says why.");
+create_exception!(onegraph, Error, PyException, "A command or call failed; see its message.");
 
 fn error(fault: impl Display) -> PyErr {
     Error::new_err(fault.to_string())

@@ -96,14 +96,14 @@ impl Predictor {
             return Ok(read);
         }
         let pixels = image.extract::<PyReadonlyArray3<'_, u8>>().map_err(|_| {
-            let text = "an image is a path, or an array of uint8 with the shape (height, width, 3)";
-            error(format!("{text} in RGB; this is {}", described(image)))
+            let text = "an image must be a path or a uint8 array of shape (height, width, 3)";
+            error(format!("{text} in RGB, not {}", described(image)))
         })?;
         let pixels = pixels.as_array();
         let [height, width, channels] = pixels.shape() else { unreachable!("of three axes") };
         if *channels != 3 {
             return Err(error(format!(
-                "an image has 3 channels, RGB; this is {}",
+                "an image must have 3 channels (RGB); this is {}",
                 described(image)
             )));
         }

@@ -59,12 +59,12 @@ pub(crate) fn train(
             break;
         }
     }
-    let outcome = run.join().map_err(|_| error("the run panicked; its text is on stderr"))?;
+    let outcome = run.join().map_err(|_| error("the run panicked; its message is on stderr"))?;
     if let Some(fault) = raised {
         return Err(fault);
     }
     match outcome.map_err(error)? {
         Outcome::Interrupted => Err(PyKeyboardInterrupt::new_err("the run was interrupted")),
-        _ => place.ok_or_else(|| error("the run left no directory")),
+        _ => place.ok_or_else(|| error("the run did not create a run directory")),
     }
 }

@@ -1,4 +1,4 @@
-"""Every public name of the package as commit 80c2d0ae had it, on what its binary wrote."""
+"""Uses each public name that the package had at commit 80c2d0ae, on files that its binary wrote."""
 
 import json
 import shutil
@@ -13,7 +13,7 @@ EARLIER = Path(__file__).resolve().parents[2] / "tests/earlier/80c2d0ae"
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A copy of what was written, with the paths that its configs name."""
+    """The working directory: a copy of the files, at the relative paths that their configs use."""
     shutil.copytree(EARLIER, tmp_path / "earlier")
     monkeypatch.chdir(tmp_path / "earlier")
     return tmp_path / "earlier"

@@ -1,5 +1,5 @@
-"""Tests of the installed package: `python -m pytest python/tests`, with the wheel of tools/release
-in the environment."""
+"""Tests of the installed package: install the wheel that tools/release builds, then run
+`python -m pytest python/tests`."""
 
 import json
 import os
@@ -19,7 +19,7 @@ COMMAND = Path(sys.executable).parent / "onegraph"
 
 
 def keys(folder, **more):
-    """Quickstart on few images, in `folder`."""
+    """Config values for quickstart with few images, in `folder`."""
     return {
         "train.run_dir": str(folder / "runs"),
         "data.synthetic.dir": str(folder / "data"),
@@ -44,7 +44,7 @@ def trained(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def picture(trained, tmp_path_factory):
-    """A picture of the training data, as an array and as a PNG."""
+    """An image of the training data, as an array and as a PNG."""
     image = onegraph.Store(store(trained))[3]["image"]
     rows = b"".join(b"\0" + row.tobytes() for row in image)
     header = struct.pack(">IIBBBBB", image.shape[1], image.shape[0], 8, 2, 0, 0, 0)
@@ -108,7 +108,7 @@ def test_masks_labels_and_names_are_consistent(trained, picture):
 
 
 def onegraph_empty(rle):
-    """The compressed string of one run of zeros: 5 bits a character, from the lowest, 48 added."""
+    """The compressed RLE of an empty mask: 5 bits per character, lowest bits first, plus 48."""
     count, text = rle["size"][0] * rle["size"][1], ""
     while True:
         bits, count = count & 31, count >> 5
@@ -166,7 +166,7 @@ def test_interrupted_run_resumes_bit_identically(tmp_path):
         if row.get("step") == 3:
             os.kill(os.getpid(), signal.SIGINT)
 
-    # A shell that starts this in the background makes it ignore the signal.
+    # If a shell starts the tests in the background, SIGINT is ignored by default.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # Takes about two seconds: the signal arrives during training.
     more = {"train.steps": 100, "train.checkpoint_every_steps": 0, "train.name": "stopped"}
@@ -229,7 +229,7 @@ def test_documented_examples_run(trained, picture, tmp_path, monkeypatch, capsys
     (tmp_path / "train.store").symlink_to(store(trained).resolve())
     (tmp_path / "street.jpg").symlink_to(picture[1])
     monkeypatch.chdir(tmp_path)
-    # The second one's run is long: its arguments are checked against `train`'s parameters.
+    # The second example trains for long, so only its arguments are checked.
     seen = {}
     run = lambda config, **keys: seen.update(keys, config=config) or onegraph.Run(trained[0].path)
     monkeypatch.setattr(onegraph, "train", run)

@@ -20,7 +20,7 @@ pub enum RanksError {
     /// The ranks are at different points of the program.
     #[error("{0}")]
     Diverged(String),
-    /// A different rank was lost.
+    /// Another rank was lost.
     #[error("{0}")]
     Lost(Box<Lost>),
 }

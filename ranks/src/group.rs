@@ -126,7 +126,7 @@ impl Group {
     /// Broadcasts rank 0's bytes to all ranks; `from_first` is used only on rank 0.
     ///
     /// # Errors
-    /// If a rank is lost, or another is in a different operation.
+    /// If a rank is lost, or ranks are in different operations.
     pub fn broadcast(&self, what: &str, from_first: &[u8]) -> Result<Vec<u8>, RanksError> {
         let _operation = self.operation();
         self.broadcast_within(what, from_first)
@@ -136,7 +136,7 @@ impl Group {
     /// without waiting.
     ///
     /// # Errors
-    /// If a rank is lost, or another is in a different operation.
+    /// If a rank is lost, or ranks are in different operations.
     pub fn gather(&self, what: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>, RanksError> {
         let _operation = self.operation();
         self.gather_within(what, mine)
@@ -145,7 +145,7 @@ impl Group {
     /// Returns when all ranks have called this function.
     ///
     /// # Errors
-    /// If a rank is lost, or another is in a different operation.
+    /// If a rank is lost, or ranks are in different operations.
     pub fn barrier(&self, what: &str) -> Result<(), RanksError> {
         let _operation = self.operation();
         self.gather_within(what, &[])?;

@@ -152,7 +152,7 @@ impl Acceptor {
                  of {expected}; start all with one command"
             )
         } else if rank == 0 || rank >= expected {
-            format!("host {host} sent rank {rank}, which cannot join rank 0 of {expected}")
+            format!("host {host} sent rank {rank}, which is invalid with {expected} ranks")
         } else if let Some(other) = self.there(rank) {
             format!(
                 "rank {rank} joined twice: from host {} (process {}) and from host {host} (process \
@@ -187,9 +187,9 @@ impl Acceptor {
     fn refuse_line(&mut self, from: &str, why: &str) {
         self.lines += 1;
         if self.lines <= MAX_LINES {
-            (self.say)(&format!("refused a connection from {from}: {why}"));
+            (self.say)(&format!("rejected a connection from {from}: {why}"));
         } else if self.lines == MAX_LINES + 1 {
-            (self.say)("further refused connections are not logged");
+            (self.say)("additional rejected connections are not logged");
         }
     }
 

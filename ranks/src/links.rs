@@ -314,7 +314,8 @@ impl Links {
                 (news.step, news.doing) = (step, doing);
             }
             Frame::Message { what, bytes } => {
-                // A longer message grows as its data arrives: the announced length is not trusted.
+                // The buffer of a longer message grows as data arrives: the announced length is not
+                // trusted.
                 let mut message = Vec::with_capacity(bytes.min(RESERVED_BYTES) as usize);
                 patient.take(bytes).read_to_end(&mut message)?;
                 if (message.len() as u64) < bytes {

@@ -186,7 +186,7 @@ fn bind(address: &str) -> Result<TcpListener, RanksError> {
     TcpListener::bind(&candidates[..]).map_err(|error| {
         RanksError::Launcher(match error.kind() {
             ErrorKind::AddrInUse => format!(
-                "rank 0 cannot listen on port {port}: another process does (another run?); set \
+                "rank 0 cannot listen on port {port}: it is in use (by another run?); set \
                  MASTER_PORT to a free port, the same on all ranks"
             ),
             _ => format!("rank 0 cannot listen on port {port}: {error}; set MASTER_PORT"),
@@ -436,7 +436,7 @@ mod tests {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let taken = taken.local_addr().expect("an address");
         let error = serve(&taken.to_string()).expect_err("it is taken");
-        let said = format!("rank 0 cannot listen on port {}: another process does", taken.port());
+        let said = format!("rank 0 cannot listen on port {}: it is in use", taken.port());
         assert!(error.starts_with(&said), "{error}");
 
         let name = format!("ONEGRAPH_JOB={}", std::process::id());

@@ -17,7 +17,8 @@ pub struct AddressFault {
     pub fault: String,
 }
 
-/// The URI of an object, or of a folder: all objects whose keys begin with the folder's name.
+/// The URI of an object, or of a folder, which consists of all objects whose keys begin with the
+/// folder's name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Address {
     /// The bucket.
@@ -55,7 +56,7 @@ impl Address {
         Self { bucket: self.bucket.clone(), key }
     }
 
-    /// The local path of this URI, below a folder with one folder per bucket.
+    /// The local path of this URI, below a folder with one subfolder per bucket.
     pub fn below(&self, folder: &Path) -> PathBuf {
         folder.join(&self.bucket).join(&self.key)
     }

@@ -17,8 +17,8 @@ use crate::fetch::{PIECE, pieces};
 const WIDE: usize = 16;
 
 /// An object that is being downloaded into a file, which has its full length from the start. Pieces
-/// for which a reader waits are downloaded first. Readers must verify the bytes by their own
-/// checksums.
+/// for which a reader waits are downloaded first. The download is not verified: readers must check
+/// the bytes.
 pub struct Arriving {
     shared: Arc<Shared>,
     tasks: Vec<JoinHandle<()>>,
@@ -163,7 +163,7 @@ impl Shared {
             };
             self.changed.notify_all();
             if is_last {
-                // Readers already have all bytes; after an error here the file is just not kept for
+                // Readers already have all bytes; after an error, the file is only unavailable for
                 // later use.
                 match self.file.sync_all() {
                     Ok(()) => (self.whole)(),

@@ -17,8 +17,8 @@ use tokio::runtime::Runtime;
 use crate::address::{Address, AddressFault};
 use crate::error::S3Error;
 
-/// Maximum number of attempts to read a range if a response is interrupted, in addition to
-/// `object_store`'s retries of failed requests.
+/// Maximum number of attempts to read a range if responses are interrupted. `object_store` retries
+/// failed requests separately.
 const TRIES: u32 = 6;
 /// Number of concurrent requests for ETags.
 const WIDE: usize = 24;
@@ -62,7 +62,7 @@ impl Bucket {
         )
     }
 
-    /// Like [`Self::open`], with these variables instead of the environment.
+    /// Like [`Self::open`], with `variables` instead of the environment.
     ///
     /// # Errors
     /// As for [`Self::open`].

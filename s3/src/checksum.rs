@@ -13,11 +13,11 @@ const PARTS: [u64; 10] = [5, 8, 10, 15, 16, 25, 32, 50, 64, 128];
 /// Result of comparing bytes with an ETag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Match {
-    /// They match.
+    /// The bytes match the ETag.
     Same,
-    /// They do not match, or the ETag only looks like an MD5.
+    /// The bytes do not match, or the ETag only looks like an MD5.
     Other,
-    /// The ETag is of parts whose size is unknown, or is not a checksum.
+    /// The ETag is not a checksum, or is computed from parts whose size is unknown.
     Unknown,
 }
 

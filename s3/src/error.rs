@@ -15,7 +15,7 @@ pub enum S3Error {
     Missing(Address),
     /// A request rejected by the server.
     #[error(
-        "{at}: the server refuses the request ({fault}); check that AWS_ACCESS_KEY_ID, \
+        "{at}: the server rejected the request ({fault}); check that AWS_ACCESS_KEY_ID, \
          AWS_SECRET_ACCESS_KEY and AWS_REGION, or the role of this machine, give access to it"
     )]
     Refused {
@@ -25,10 +25,10 @@ pub enum S3Error {
         fault: String,
     },
     /// An object was replaced while it was read.
-    #[error("{0} was replaced while it was read; start again when it is no longer written")]
+    #[error("{0} was replaced while it was read; try again when no process writes to it")]
     Changed(Address),
-    /// The transferred bytes did not match the object's checksum in any transfer.
-    #[error("{at}: {tries} transfers did not match its checksum, {checksum}")]
+    /// No transfer matched the object's checksum.
+    #[error("{at}: none of {tries} transfers matched its checksum {checksum}")]
     Altered {
         /// The object.
         at: Address,
@@ -45,7 +45,7 @@ pub enum S3Error {
         /// The last error.
         fault: String,
     },
-    /// A folder to which a different process now writes.
+    /// A folder that a different process has taken over.
     #[error("{at}: {owner} now writes there, so this process has stopped writing there")]
     TakenOver {
         /// The folder.

@@ -71,7 +71,7 @@ impl Bucket {
             .into_iter()
             .try_for_each(|parent| fs::create_dir_all(parent).map_err(file(parent)))?;
         let files: Vec<Arc<Filling>> = objects.iter().map(Filling::of).collect();
-        // Set if an ETag that looks like a checksum is found not to be one, as for encrypted
+        // Set when an ETag that looks like a checksum proves not to be one, as for encrypted
         // objects.
         let is_encrypted = Arc::new(AtomicBool::new(false));
         let pieces = files
@@ -116,7 +116,7 @@ impl Bucket {
     }
 
     /// Compares a complete file with its object's checksum; downloads the object again if they
-    /// differ. If two transfers have equal bytes, the ETag is not a checksum.
+    /// differ. If two transfers gave equal bytes, the ETag is assumed not to be a checksum.
     async fn check(
         &self,
         filling: &Filling,

@@ -40,7 +40,7 @@ impl Mirror {
         bucket.create(unique(owner)?.into(), &at.join(OWNER).key)
     }
 
-    /// The contents of a location's owner object, if it has one.
+    /// The contents of a location's owner object, if it exists.
     ///
     /// # Errors
     /// Any error of the request.
@@ -74,7 +74,7 @@ impl Mirror {
         })
     }
 
-    /// This writer's unique text in the owner object.
+    /// The unique contents of the owner object while this writer owns the location.
     pub fn own(&self) -> &str {
         &self.own
     }
@@ -136,8 +136,8 @@ impl Mirror {
             }
         }
         for (name, earlier) in self.pointers.iter().zip(named) {
-            // A pointer is only uploaded if it has not changed since before the listing: then all
-            // files to which it refers have been uploaded.
+            // A pointer is only uploaded if it is the same as before the listing: only then have
+            // all files to which it refers been uploaded.
             let Some(text) = earlier.filter(|text| self.pointer(name).as_ref() == Some(text))
             else {
                 is_whole &= self.pointer(name).is_none();
@@ -164,7 +164,7 @@ impl Mirror {
     }
 }
 
-/// A text unique to this owner.
+/// A unique string that contains the owner's name.
 fn unique(owner: &str) -> Result<String, S3Error> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)

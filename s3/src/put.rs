@@ -58,7 +58,7 @@ impl Bucket {
         self.deliver(&at, bytes.len() as u64, send, Path::new("memory"), open)
     }
 
-    /// Sends bytes, repeatedly if the object does not match them. `send` sends them and returns the
+    /// Sends bytes, again if the object does not match them. `send` sends them and returns the
     /// object's ETag, `open` returns a reader of the bytes, and `path` is the name in errors.
     fn deliver<B: Read + Seek>(
         &self,

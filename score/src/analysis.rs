@@ -12,16 +12,17 @@ use super::evaluate::{Run, matched, new_scorer, scored};
 use super::ground_truth::GroundTruth;
 use super::{ClassScores, IouType, Summary};
 
-/// Minimum IoU at which a detection matches an object, for confusion, errors and images.
+/// Minimum IoU at which a detection matches an object, in the confusion matrix, error types and
+/// images' errors.
 const FOUND_IOU: f64 = 0.5;
-/// Detections whose IoU with all objects is below this are background.
+/// Detections with a lower IoU with every object are background detections.
 const BACKGROUND_IOU: f64 = 0.1;
 /// Minimum score of the detections in the confusion matrix and in images' errors.
 const MIN_SCORE: f64 = 0.5;
-/// Minimum score at which a detection without a matching annotation makes a label suspicious.
+/// Minimum score of a detection that, without a matching annotation, indicates a suspicious label.
 const DOUBTING_SCORE: f64 = 0.8;
 /// Maximum number of classes in the confusion matrix, and maximum number of detection-object pairs
-/// of an image for error types, in which each pair takes 8 bytes.
+/// per image when error types are computed, which takes 8 bytes per pair.
 const MAX_CONFUSED: usize = 4096;
 const MAX_PAIRS: usize = 1 << 26;
 /// Maximum number of suspicious labels.
@@ -77,9 +78,9 @@ pub struct LabelDoubt {
     pub score: f64,
 }
 
-/// An analysis of detections. For keypoints it contains only classes and precision, with OKS
-/// instead of IoU: the other parts compare objects across classes, whose keypoints have different
-/// meanings, and the analysis of boxes has them.
+/// An analysis of detections. For keypoints it contains only `classes` and `precision`, with OKS
+/// instead of IoU: the other parts compare objects across classes, whose keypoints may have
+/// different meanings. The analysis of boxes contains these parts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Analysis {
     /// Scores by class, in the order of class ids.
@@ -162,8 +163,7 @@ fn errors(eval: &COCOeval) -> Result<Vec<ErrorKind>, ScoreError> {
     Ok(kinds)
 }
 
-/// Sorts images, the worst first: by F1 of their objects and detections, then by the number of
-/// unmatched ones.
+/// Sorts images, the worst first: by F1, then by the number of unmatched objects and detections.
 fn images(diagnostics: &ImageDiagnostics) -> Vec<ImageScores> {
     let scores = |(&image_id, i): (&u64, &hotcoco::ImageSummary)| {
         let [found, spurious, missed] = [i.tp, i.fp, i.fn_count].map(|n| n as usize);
@@ -203,7 +203,7 @@ fn label_doubts(
     doubts.take(MAX_DOUBTS).map(doubt).collect()
 }
 
-/// True if half of the detection's box is inside one of the crowds of any class.
+/// True if more than half of the detection's box is inside a single crowd of any class.
 fn is_in_crowd(crowds: &[[f64; 4]], [x, y, width, height]: [f64; 4]) -> bool {
     crowds.iter().any(|[cx, cy, cw, ch]| {
         let across = (x + width).min(cx + cw) - x.max(*cx);
@@ -218,7 +218,7 @@ mod tests {
     use crate::samples::{ground_truth, object};
     use crate::{GtAnnotation, class_table, evaluate, samples};
 
-    /// A square box in a size that depends on the id: small, medium or large.
+    /// A square box that is small, medium or large, depending on the id.
     fn square(id: u64) -> [f64; 4] {
         let side = [10.0, 50.0, 120.0][id as usize % 3];
         [0.0, 0.0, side, side]
@@ -240,8 +240,8 @@ mod tests {
 
     #[test]
     fn analysis_matches_hand_drawn_example() {
-        // One cat found, one missed; the dog mistaken for a cat; a cat detected on background; a
-        // detection with too low a score.
+        // One cat is found, one missed; the dog is detected as a cat; a cat is detected on
+        // background; one detection has too low a score.
         let detections = [
             detection(1, 3, 0.0, 0.9),
             detection(2, 3, 0.0, 0.8),

@@ -25,13 +25,13 @@ pub struct ClassScores {
     pub ar: Option<f64>,
     /// Precision at recalls 0, 0.01 .. 1 and IoU 0.50; empty without objects.
     pub precision: Vec<f64>,
-    /// The minimum score that maximizes F1 at IoU 0.50; `None` if no object is found, and in
+    /// The score threshold that maximizes F1 at IoU 0.50; `None` if no object is found, and in
     /// reports of older versions.
     #[serde(default)]
     pub best_threshold: Option<Threshold>,
 }
 
-/// A minimum score, and the precision and recall of the detections that reach it.
+/// A score threshold, and the precision and recall of the detections that reach it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Threshold {
     /// The minimum score.
@@ -42,7 +42,7 @@ pub struct Threshold {
     pub recall: f64,
 }
 
-/// The scores of the categories of `curves`; `counted` has the number of objects by id.
+/// The scores of the categories in `curves`; `counted` has the number of objects by category id.
 pub(super) fn classes(
     gt: &GroundTruth,
     counted: &HashMap<u64, usize>,
@@ -112,8 +112,7 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
 }
 
 /// The threshold with the highest F1; the first of equal ones. The precision at a recall is the
-/// maximum over this and higher recalls, so the highest F1 is at a point where it equals the actual
-/// precision.
+/// maximum over this and higher recalls; at the highest F1 it equals the actual precision.
 fn best_of(thresholds: impl Iterator<Item = Threshold>) -> Option<Threshold> {
     let f1 = |t: &Threshold| 2.0 * t.precision * t.recall / (t.precision + t.recall);
     let found = thresholds.filter(|t| t.precision > 0.0);

@@ -14,7 +14,8 @@ const NAME_WIDTH: usize = 24;
 
 /// One line per class, in the order of class ids: objects, AP at IoU 0.50:0.95, AP at IoU 0.50, and
 /// AR at IoU 0.50:0.95 with 100 detections per image; `-` if undefined. For keypoints, OKS replaces
-/// IoU, with 20 detections per image. 24 classes or more are in two columns, to be read downwards.
+/// IoU, with 20 detections per image. 24 or more classes are printed in two columns, each read
+/// downwards.
 #[must_use]
 pub fn class_table(classes: &[ClassScores], iou_type: IouType) -> String {
     let columns = if classes.len() >= TWO_COLUMNS { 2 } else { 1 };

@@ -25,7 +25,7 @@ pub struct ScoreDifference {
     /// Both scores; `None` if undefined.
     pub scores: [Option<f64>; 2],
     /// The 95 % confidence interval of the difference (second minus first) over image sets of the
-    /// same size and kind; `None` if a score is undefined, and for classes.
+    /// same size from the same distribution; `None` if a score is undefined, and for classes.
     pub interval: Option<[f64; 2]>,
 }
 
@@ -44,7 +44,7 @@ impl ScoreDifference {
     }
 }
 
-/// Two sets of detections, compared by one IoU type.
+/// A comparison of two sets of detections by one IoU type.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
     /// The kind.
@@ -57,13 +57,13 @@ pub struct Comparison {
     pub images: usize,
 }
 
-/// Compares two sets of detections of one kind, with confidence intervals from `samples` samples of
-/// the images. Calls `done` after each sample.
+/// Compares two sets of detections of the same IoU type, with confidence intervals from `samples`
+/// samples of the images. Calls `done` after each sample.
 ///
-/// A sample consists of the distinct images in n draws with replacement from the n images. Its
-/// expected share of the images is s = 1 - (1 - 1/n)^n, so differences vary less over samples than
-/// over independent sets of n images, by a factor of sqrt((1 - s) / s). The intervals correct for
-/// this.
+/// A sample consists of the distinct images in n draws with replacement from the n images. The
+/// expected share of the images in a sample is s = 1 - (1 - 1/n)^n. The standard deviation of
+/// differences over samples is therefore smaller than over independent sets of n images, by a
+/// factor of sqrt((1 - s) / s). The intervals correct for this.
 ///
 /// # Errors
 /// [`ScoreError::GroundTruth`] if the annotations lack the boxes, masks or keypoints to compare.
@@ -105,8 +105,8 @@ pub fn compare(
     Ok(Comparison { iou_type, stats: stats.collect(), classes: classes.collect(), images })
 }
 
-/// Factor from the standard deviation of scores over samples to the one over independent sets of
-/// this many images.
+/// Ratio of the standard deviation of scores over independent sets of this many images to that over
+/// samples.
 fn correction(images: usize) -> f64 {
     let n = images.max(2) as f64;
     let share = 1.0 - (1.0 - 1.0 / n).powf(n);
@@ -118,8 +118,8 @@ mod tests {
     use super::*;
     use crate::samples::{detection, ground_truth, object};
 
-    /// One object on each of 400 images; AR is then the share of images with a detection, whose
-    /// difference has a known standard error.
+    /// With one object on each of 400 images, AR is the share of images with a detection; the
+    /// standard error of its difference is known.
     #[test]
     fn interval_matches_bootstrap_of_image_mean() {
         let ids = 1..=400_u64;

@@ -17,8 +17,8 @@ use super::rle::Rle;
 /// Maximum number of unknown ids that a message lists.
 const FIRST_IDS: usize = 8;
 
-/// Default maximum number of detections per image: in keypoint scores per category, as in
-/// pycocotools; in LVIS scores over all categories, as in lvis-api.
+/// Default maximum number of detections per image: for keypoints per category, as in pycocotools;
+/// for LVIS over all categories, as in lvis-api.
 const KEYPOINT_MAX_DETS: usize = 20;
 const LVIS_MAX_DETS: usize = 300;
 
@@ -76,9 +76,9 @@ struct RawDetection {
 impl Results {
     /// Reads a COCO results file and checks it against the annotations.
     ///
-    /// The size of an entry (small, medium, large) comes from its box if it has one, else of its
-    /// mask, else of the extent of all its keypoints. pycocotools does the same, so a file gets
-    /// exactly the same scores.
+    /// The size of an entry (small, medium, large) is the size of its box, else of its mask, else
+    /// of the extent of all its keypoints, as in pycocotools, so that a file gets exactly the same
+    /// scores.
     ///
     /// With `iou_type` `None`, the type is masks if an entry has a `segmentation`, else keypoints
     /// if an entry has `keypoints`, else boxes. An entry with a `file_name` belongs to the image
@@ -111,7 +111,7 @@ impl Results {
             IouType::Bbox
         };
         let iou_type = iou_type.unwrap_or(told);
-        // Like pycocotools, infers the geometry that determines sizes from the first entry.
+        // Like pycocotools, infers from the first entry which shape determines the sizes.
         let area_of = match first {
             first if first.has_box() => IouType::Bbox,
             first if first.segmentation.is_none() && first.has_keypoints() => IouType::Keypoints,
@@ -122,9 +122,9 @@ impl Results {
         Ok(Self { doubts, ..Self::build(raw, gt, iou_type, area_of).map_err(fail)? })
     }
 
-    /// Checks detections in memory. As in published scores, the scored geometry determines their
-    /// size: masks for [`IouType::Segm`], boxes for [`IouType::Bbox`], the extent of all keypoints
-    /// for [`IouType::Keypoints`]. An empty list is valid, and scores 0.
+    /// Checks detections in memory. As in published scores, the scored shape determines the size of
+    /// a detection: the mask for [`IouType::Segm`], the box for [`IouType::Bbox`], the extent of
+    /// all keypoints for [`IouType::Keypoints`]. An empty list is valid, and scores 0.
     ///
     /// # Errors
     /// [`ScoreError::Detections`] with the detection that is invalid or does not match `gt`.
@@ -295,7 +295,7 @@ fn check_sides(bbox: [f64; 4]) -> Result<[f64; 4], String> {
 }
 
 /// Assigns each entry that has a `file_name` to the image with this file name. Returns a message if
-/// some entries' `image_id` is a different image.
+/// this changes the image of some entries.
 fn pair_by_file(raw: &mut [RawDetection], gt: &GroundTruth) -> Result<Option<String>, String> {
     let (of, mut moved, mut unnamed) = (raw.len(), 0, None);
     let mut files: HashMap<u64, String> = HashMap::new();

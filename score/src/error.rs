@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-/// The reason why a scoring call rejected its input. Messages contain the file (or `in memory`),
-/// the index of the entry from 0, and the error.
+/// Why a scoring call rejected its input. Messages contain the file (or `in memory`), the index of
+/// the entry, counted from 0, and the error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScoreError {

@@ -14,11 +14,12 @@ use super::ground_truth::GroundTruth;
 use super::{IouType, Summary};
 
 /// Maximum number of categories that are scored at once, because the curves of a category take 200
-/// kB. With more categories, only categories with objects are scored, this many at a time.
+/// kB. With more categories, only categories with objects are scored, [`AT_A_TIME`] at a time.
 const MANY_CATEGORIES: usize = 4096;
 const AT_A_TIME: usize = 64;
 
-/// The precision and recall curves from which the metrics are computed; -1 without objects.
+/// The precision and recall curves from which the metrics are computed. Values without objects are
+/// -1.
 ///
 /// # Shapes
 /// `shape` is `[T, R, K, A, M]`: 10 IoU thresholds, 101 recalls, the categories by id, the areas
@@ -148,7 +149,7 @@ impl Run {
 }
 
 /// Matches detections with objects. `make` creates the scorer from the annotations, the detections,
-/// the type, and the maximum number of detections. Also returns notes.
+/// the type, and the maximum number of detections. Also returns notes for the user.
 pub(super) fn matched(
     gt: &GroundTruth,
     mut results: Results,
@@ -207,7 +208,7 @@ pub(super) fn run(
     iou_type: IouType,
     mut eval: COCOeval,
 ) -> Result<Run, ScoreError> {
-    let broken = || hotcoco::Error::InvalidState("the scorer made no numbers".into());
+    let broken = || hotcoco::Error::InvalidState("the scorer computed no metrics".into());
     let mut counted = HashMap::new();
     for object in gt.coco().dataset.annotations.iter().filter(|a| counts(iou_type, a)) {
         *counted.entry(object.category_id).or_default() += 1;
@@ -219,7 +220,7 @@ pub(super) fn run(
     for part in 0..ids.len().div_ceil(size).max(1) {
         eval.params.cat_ids = ids.iter().skip(part * size).take(size).copied().collect();
         eval.accumulate();
-        // `summarize` would print the lines; this crate prints them itself.
+        // `summarize` would print the lines, which this crate prints itself.
         eval.summarize_lines();
         let stats = eval.stats().ok_or_else(broken)?;
         let curves = eval.accumulated().ok_or_else(broken)?;
@@ -259,7 +260,7 @@ fn joint_mean(means: impl Iterator<Item = (f64, usize)>) -> f64 {
 }
 
 /// Keeps the `cap` best detections of each image and class (for LVIS, of each image). No metric
-/// counts the dropped ones, and they would take memory for each object of the image. Returns a
+/// uses the dropped detections, and each would take memory for every object of the image. Returns a
 /// message if an image with dropped detections has more than `cap` objects.
 fn keep_best(gt: &GroundTruth, found: &mut Vec<Annotation>, cap: usize) -> Option<String> {
     let key = |a: &Annotation| (a.image_id, if gt.is_lvis() { 0 } else { a.category_id });

@@ -14,7 +14,7 @@ use super::json;
 use super::keypoints;
 use super::rle::{Rle, check_polygon};
 
-/// Boxes with a smaller share of their area inside their image are reported.
+/// Minimum share of a box's area inside its image; boxes with a smaller share are reported.
 const MIN_INSIDE: f64 = 0.75;
 /// Maximum number of categories with objects; scoring more would take minutes.
 const MAX_CATEGORIES: usize = 1 << 16;
@@ -52,8 +52,8 @@ pub struct GtAnnotation {
     pub category_id: u64,
     /// `x, y, width, height` in pixels.
     pub bbox_xywh: [f64; 4],
-    /// Area in pixels, which makes an object small, medium or large. `None`: the area of the mask,
-    /// or without a mask, of the box.
+    /// Area in pixels, which determines if an object is small, medium or large. If `None`, the area
+    /// of the mask is used, or without a mask, of the box.
     pub area: Option<f64>,
     /// True for a crowd: detections on a crowd are ignored.
     pub iscrowd: bool,
@@ -110,7 +110,7 @@ struct RawImage {
     width: u32,
     #[serde(default, deserialize_with = "json::text")]
     file_name: Option<String>,
-    /// LVIS: categories that were checked and are not in the image.
+    /// LVIS: categories that were checked and are absent from the image.
     #[serde(default, deserialize_with = "coco::ids")]
     neg_category_ids: Option<Vec<u64>>,
     /// LVIS: categories that are not annotated exhaustively in the image.
@@ -330,7 +330,7 @@ impl GroundTruth {
         let num_keypoints = listed.map(|list| list.len().div_ceil(3));
         // A larger number of keypoints would take unbounded memory; it is rejected later.
         if let Some(count) = num_keypoints.filter(|count| *count <= MAX_KEYPOINTS) {
-            // Objects without keypoints get unlabelled ones.
+            // Objects without keypoints get unlabelled keypoints.
             for annotation in annotations.iter_mut().filter(|a| a.keypoints.is_none()) {
                 annotation.keypoints = Some(vec![0.0; 3 * count]);
                 annotation.num_keypoints = Some(0);
@@ -350,10 +350,10 @@ impl GroundTruth {
         self.images.get(&image_id).copied()
     }
 
-    /// The image with a file name. It is the image whose file name shares the longest suffix of
-    /// path components with `path`; or the image with id `own` if it is among several such images,
-    /// if its file name differs only in the extension (`.jpg`), or if the annotations have no file
-    /// names.
+    /// The image to which `path` refers: the image whose file name shares the longest suffix of
+    /// path components with `path`. It is the image with id `own` if several images share that
+    /// suffix and `own` is one of them, if its file name differs only in the extension (`.jpg`), or
+    /// if the annotations have no file names.
     pub(super) fn image_of_file(&self, path: &str, own: u64) -> Option<u64> {
         if self.names.is_empty() {
             return Some(own);
@@ -529,7 +529,7 @@ fn check_lvis(images: &[RawImage], categories: &[RawCategory]) -> Result<(), Str
         let has = [&image.neg_category_ids, &image.not_exhaustive_category_ids];
         let names = ["neg_category_ids", "not_exhaustive_category_ids"];
         if let Some((_, name)) = has.iter().zip(names).find(|(ids, _)| ids.is_none()) {
-            return Err(format!("image id {} has no {name}, which LVIS gives for each", image.id));
+            return Err(format!("image id {} has no {name}, which LVIS requires", image.id));
         }
     }
     let known = |c: &&RawCategory| matches!(c.frequency.as_deref(), Some("r" | "c" | "f"));
@@ -539,7 +539,7 @@ fn check_lvis(images: &[RawImage], categories: &[RawCategory]) -> Result<(), Str
     }
 }
 
-/// The path and its suffixes of path components, the longest first.
+/// The path and its shorter suffixes of whole path components, the longest first.
 fn ends(path: &str) -> Vec<&str> {
     let mut ends: Vec<&str> =
         path.rmatch_indices('/').take(MAX_PARTS).map(|(at, _)| &path[at + 1..]).collect();

@@ -25,7 +25,7 @@ pub(super) fn first_byte(bytes: &[u8]) -> Option<u8> {
     bytes.iter().copied().find(|b| !b.is_ascii_whitespace())
 }
 
-/// The text of an error, without the file that the full message contains.
+/// The text of an error, without the file name that is part of the full message.
 pub(super) fn reason(fault: DaliError) -> String {
     match fault {
         DaliError::Annotations { fault, .. } => fault,

@@ -1,4 +1,4 @@
-//! Tests of keypoint scores: hand-computed values, files, and reported mistakes.
+//! Tests of keypoint scores: hand-computed values, files, and messages about mistakes.
 
 use super::tests::Folder;
 use super::*;
@@ -69,7 +69,7 @@ fn found_people_score_one_and_unlabelled_are_ignored() {
     let (best, _) = evaluate_results(&gt, best.limited_to(2)).expect("sound");
     assert_eq!((best.max_dets, best.stats[5]), (2, 0.5));
     assert!(best.to_string().contains("| maxDets=  2 ] = 0.500"), "{best}");
-    // One of two people is the last of more than 20 detections.
+    // One of two people is only found by the last of more than 20 detections.
     let mut found = vec![detection([[99.0, 99.0, 1.0]; 3], 0.9); 24];
     found.push(detection(FIRST, 0.1));
     let last = Results::from_detections(&found, &gt, IouType::Keypoints).expect("sound");
@@ -163,7 +163,7 @@ fn keypoints_from_parts_match_file() {
     let none = people(vec![]).expect("sound");
     let summary = evaluate(&none, &[], IouType::Keypoints).expect("an honest result");
     assert_eq!(summary.stats, [-1.0; 10]);
-    let of_crowds = "the annotations have no object with a labelled keypoint but crowds.";
+    let of_crowds = "no object except crowds has a labelled keypoint.";
     assert!(summary.to_string().ends_with(of_crowds), "{summary}");
 }
 

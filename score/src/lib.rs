@@ -43,7 +43,7 @@ pub use results_file::{
 pub use rle::{Rle, bbox_iou, encode_mask, mask_iou};
 pub use summary::{KEYPOINT_STAT_NAMES, STAT_NAMES, Summary, Undefined};
 
-/// An IoU type: the shapes that are compared, by IoU or, for keypoints, by OKS.
+/// An IoU type: the kind of shapes that are compared (by IoU or, for keypoints, by OKS).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IouType {
     /// Boxes.
@@ -55,10 +55,10 @@ pub enum IouType {
 }
 
 impl IouType {
-    /// All kinds. A model is evaluated by the last kind that it predicts.
+    /// All IoU types. A model is evaluated by the last type that it predicts.
     pub const ALL: [Self; 3] = [Self::Bbox, Self::Segm, Self::Keypoints];
 
-    /// COCO's name of the kind: `bbox`, `segm` or `keypoints`.
+    /// COCO's name of the IoU type: `bbox`, `segm` or `keypoints`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

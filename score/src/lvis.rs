@@ -26,8 +26,8 @@ pub struct LvisSummary {
     pub iou_type: IouType,
     /// Maximum number of detections per image, over all categories.
     pub max_dets: usize,
-    /// The metrics, 0 to 1, in the order of [`LVIS_STAT_NAMES`]; -1 if no object has the metric's
-    /// size or category frequency.
+    /// The metrics, 0 to 1, in the order of [`LVIS_STAT_NAMES`]; -1 for a metric if no object has
+    /// its size or category frequency.
     pub stats: [f64; 13],
     /// Notes for the reader.
     pub notes: Vec<String>,

@@ -18,7 +18,7 @@ pub(super) struct Matches {
 struct Class {
     /// By descending score.
     detections: Vec<Matched>,
-    /// Positions of images, each with the image's number of objects by area.
+    /// Image positions, each with the numbers of the image's objects by area.
     objects: Vec<(usize, Vec<usize>)>,
 }
 
@@ -39,7 +39,7 @@ impl Matches {
     pub(super) fn new(eval: &COCOeval) -> Self {
         let (params, numbers) = (eval.params.clone(), eval.metric_defs());
         let mut classes = vec![Class::default(); params.cat_ids.len()];
-        // The areas of an image and category are next to each other.
+        // The results for the areas of an image and category are consecutive.
         for cells in eval.eval_imgs().chunks(params.area_ranges.len()) {
             let cells: Vec<&EvalImg> = cells.iter().flatten().collect();
             let Some(first) = cells.first() else { continue };

@@ -8,7 +8,8 @@ use serde::{Serialize, Serializer};
 use super::error::ScoreError;
 use super::{Detection, IouType, Rle};
 
-/// Writes boxes, masks and keypoints in one list, for users and tools that need several of them.
+/// Writes boxes, masks and keypoints in one list, for users and tools that need more than one
+/// shape.
 ///
 /// If a file has boxes, pycocotools (and so `evaluate_files`) uses them for the sizes of objects.
 /// To get mask or keypoint scores by size as published, write only masks or keypoints, with

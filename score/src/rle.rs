@@ -1,4 +1,4 @@
-//! Run-length encoded masks, in which COCO stores, exchanges and compares masks.
+//! Run-length encoded masks, the form in which COCO stores, exchanges and compares masks.
 //!
 //! `hotcoco` does the computation; this file defines onegraph's type, and converts to onegraph's
 //! row-major bitmaps (COCO's are column-major).
@@ -140,7 +140,7 @@ pub fn encode_mask(height: u32, width: u32, row_major: &[u8]) -> Rle {
     let mut counts = Vec::with_capacity(2 * window.columns.len() + 1);
     let (mut at, mut start, mut foreground) = (0, 0, false);
     for x in window.columns.clone() {
-        // Background above the window's first row.
+        // Background in the rows above the window.
         if foreground && window.rows.start > 0 {
             let top = x * rows;
             counts.push((top - start) as u32);

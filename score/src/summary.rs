@@ -13,7 +13,8 @@ pub const STAT_NAMES: [&str; 12] =
 pub const KEYPOINT_STAT_NAMES: [&str; 10] =
     ["AP", "AP50", "AP75", "APm", "APl", "AR", "AR50", "AR75", "ARm", "ARl"];
 
-/// IoU and area of a metric, from its name in [`STAT_NAMES`] or in the lists of keypoints and LVIS.
+/// IoU and area of a metric, from its name in [`STAT_NAMES`], [`KEYPOINT_STAT_NAMES`] or LVIS's
+/// list.
 fn slice(name: &str) -> (&'static str, &'static str) {
     match &name[2..] {
         "50" => ("0.50", "all"),
@@ -95,9 +96,9 @@ impl Summary {
         let why = |area: &str| match area {
             _ if num_images == 0 => "the annotations list no images".to_owned(),
             _ if num_objects == 0 && iou_type == IouType::Keypoints => {
-                "the annotations have no object with a labelled keypoint but crowds".to_owned()
+                "no object except crowds has a labelled keypoint".to_owned()
             }
-            _ if num_objects == 0 => "the annotations have no object but crowds".to_owned(),
+            _ if num_objects == 0 => "the annotations have no objects except crowds".to_owned(),
             "small" => "no annotated object is small (up to 32 x 32 pixels)".to_owned(),
             "medium" => "no annotated object is medium (32 x 32 to 96 x 96 pixels)".to_owned(),
             "large" => "no annotated object is large (96 x 96 pixels or more)".to_owned(),

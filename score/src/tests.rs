@@ -34,7 +34,7 @@ impl Folder {
         path
     }
 
-    /// The error of scoring these two file contents, without the folder's name.
+    /// The error of scoring files with these contents, without the folder's name.
     pub(super) fn error(&self, gt: &str, detections: &str) -> String {
         let (gt, dt) = (self.file("gt.json", gt), self.file("dt.json", detections));
         let error = evaluate_files(&gt, &dt, None).expect_err("a mistake").to_string();
@@ -121,7 +121,7 @@ fn no_detections_score_zero_and_only_crowds_have_no_score() {
     let summary = evaluate(&only_crowds, &[], IouType::Bbox).expect("sound");
     assert_eq!(summary.stats, [-1.0; 12]);
     assert_eq!(summary.undefined.len(), 12);
-    assert!(summary.to_string().ends_with("the annotations have no object but crowds."));
+    assert!(summary.to_string().ends_with("the annotations have no objects except crowds."));
     // Without a mask, the area is the box's.
     let found = gt(vec![crowd(false)]).expect("sound");
     let summary = evaluate(&found, &[detection(5, [0.0, 0.0, 4.0, 4.0], 1.0)], IouType::Bbox);
@@ -251,7 +251,7 @@ fn boxes_outside_image_and_duplicates_are_counted() {
         let file = folder.file("dt.json", &format!("[{}]", entries.join(",")));
         evaluate_files(&gt, &file, Some(IouType::Bbox)).map(|summary| summary.notes)
     };
-    // In an image of 20 x 30 (height x width).
+    // Annotations and detections in an image of 20 x 30 (height x width).
     let none: [&str; 0] = [];
     assert_eq!(notes(&["[0, 0, 30, 20]", "[-1, -1, 32, 22]"]).expect("sound"), none);
     let found = notes(&["[10, 10, 30, 20]", "[2, 2, 4, 4]", "[2, 2, 4, 4]"]).expect("sound");
@@ -286,7 +286,7 @@ fn detections_are_matched_to_images_by_file_name() {
     for (ids, files, want) in [
         ([5, 6, 7, 8], right, Ok(0)),
         ([5, 6, 7, 8], [""; 4], Ok(0)),
-        // The image id resolves a file name that is in two folders, and a different extension.
+        // The image id decides if the file name is in two folders, or has a different extension.
         ([5, 6, 7, 8], ["1.jpg", "", "x/2.jpg", "3.png"], Ok(0)),
         ([8, 7, 6, 5], right, Ok(1)),
         ([0, 1, 2, 3], right, Ok(1)),
@@ -521,11 +521,11 @@ fn lvis_category_counts_only_where_annotated() {
         samples::detection(1, 3, [2.0, 2.0, 10.0, 10.0], 0.5),
         samples::detection(2, 3, [0.0, 0.0, 4.0, 4.0], 0.4),
         samples::detection(2, 8, [9.0, 9.0, 8.0, 8.0], 0.3),
-        // Detections that are ignored: of a dog where dogs were not checked, and of a cat on image
-        // 2.
+        // These detections are ignored: a dog in an image where dogs were not checked, and a cat on
+        // image 2.
         samples::detection(4, 8, [1.0, 1.0, 9.0, 9.0], 0.9),
         samples::detection(2, 3, [20.0, 2.0, 9.0, 9.0], 0.9),
-        // A detection of a dog where dogs are known to be absent.
+        // A dog is detected where dogs are known to be absent.
         samples::detection(1, 8, [1.0, 1.0, 9.0, 9.0], 0.8),
     ];
     let dt_file = folder.0.path().join("dt.json");
@@ -556,7 +556,7 @@ fn missing_lvis_field_is_reported() {
         (
             r#", "not_exhaustive_category_ids": [3]"#,
             "",
-            "image id 2 has no not_exhaustive_category_ids, which LVIS gives for each",
+            "image id 2 has no not_exhaustive_category_ids, which LVIS requires",
         ),
         (r#", "frequency": "r""#, "", "category id 8 has no frequency of `r`, `c` or `f`"),
         (

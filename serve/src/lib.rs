@@ -25,9 +25,9 @@ use tokio::sync::Semaphore;
 /// Time limit for receiving the headers of a request, and for the next request on an open
 /// connection.
 const HEADERS: Duration = Duration::from_secs(20);
-/// Interval at which the flag that stops the server is polled.
+/// Interval at which the stop flag is polled.
 const LOOK: Duration = Duration::from_millis(50);
-/// After the server has stopped: time limit for the run of the model that is in progress.
+/// Time limit for a model run that is in progress when the server has stopped.
 const LAST_RUN: Duration = Duration::from_secs(3);
 
 /// Decodes an image of a request. Arguments: the bytes of the file, the position in the request,
@@ -47,7 +47,8 @@ pub trait Model: Send + 'static {
     fn categories(&self) -> Vec<(u64, String)>;
 
     /// Detects objects in images, which may be from several requests. The result for each image is
-    /// its objects as JSON objects of a COCO results file, or a message if the model failed.
+    /// a list of its objects, each as JSON for a COCO results file, or a message if the model
+    /// failed.
     fn detect(&mut self, images: Vec<Self::Image>) -> Vec<Result<Vec<String>, String>>;
 }
 
@@ -69,7 +70,7 @@ pub struct Limits {
     pub gather: Duration,
     /// Time limit for a request's body to arrive.
     pub upload: Duration,
-    /// Time limit from the last byte of a request to its answer; after it the answer is 503.
+    /// Time limit from the last byte of a request to its answer; later the answer is 503.
     pub wait: Duration,
     /// Time limit for the client to read an answer, after which the connection is closed.
     pub send: Duration,
@@ -108,7 +109,7 @@ pub fn serve<M: Model>(
     })?;
     runtime.shutdown_timeout(LOOK);
     // The model's thread ends, as its last sender was dropped with the routes. A run that exceeds
-    // the time limit is ended with the process.
+    // the time limit ends with the process.
     let end = Instant::now() + LAST_RUN;
     while !worker.is_finished() && Instant::now() < end {
         std::thread::sleep(LOOK);

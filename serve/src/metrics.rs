@@ -80,7 +80,7 @@ impl Metrics {
         let _ = writeln!(text, "onegraph_request_seconds_count {all}");
         let in_hand = self.in_hand.load(Ordering::Relaxed) as f64;
         for (name, kind, help, value) in [
-            ("requests_in_hand", "gauge", "Requests that wait for their answer.", in_hand),
+            ("requests_in_hand", "gauge", "Requests not yet answered.", in_hand),
             ("images_total", "counter", "Images processed.", counts.images as f64),
             ("batches_total", "counter", "Runs of the model.", counts.batches as f64),
             ("model_seconds_total", "counter", "Time of all model runs.", counts.model_seconds),

@@ -36,7 +36,7 @@ impl<I> Clone for Queue<I> {
 }
 
 /// Starts the model's thread. At most `slots` images are in memory at a time. A run processes at
-/// most `batch` images, and waits for more than one at most for the time `gather`.
+/// most `batch` images; after the first image it waits at most `gather` for more.
 ///
 /// # Errors
 /// If the system cannot start a thread.
@@ -50,7 +50,7 @@ pub(crate) fn start<M: Model>(
     let metrics = Arc::new(Metrics::default());
     let counted = metrics.clone();
     let run = move || {
-        // Dropped when the thread ends, also by a panic; there are no results from then on.
+        // Dropped when the thread ends, even by a panic; afterwards there are no results.
         let _ended = Ended(&counted);
         while let Some(jobs) = next_batch(&waiting, batch, gather) {
             answer(&mut model, jobs, &counted);
@@ -88,7 +88,7 @@ fn answer<M: Model>(model: &mut M, jobs: Vec<Job<M::Image>>, metrics: &Metrics) 
     }
 }
 
-/// Waits for the images of the next batch; `None` if all senders are dropped.
+/// Waits for the images of the next batch, at most `most`; `None` if all senders are dropped.
 fn next_batch<I>(waiting: &Receiver<Job<I>>, most: usize, gather: Duration) -> Option<Vec<Job<I>>> {
     let mut jobs = vec![waiting.recv().ok()?];
     let end = Instant::now() + gather;

@@ -159,7 +159,7 @@ impl<I: Send + 'static> RouteState<I> {
     async fn discard(&self, body: Body) {
         let mut body = Limited::new(body, self.limits.body);
         let read = async { while let Some(Ok(_)) = body.frame().await {} };
-        // A slower client gets no answer.
+        // If the body does not arrive in time, the client gets no answer.
         let _ = timeout(DISCARD, read).await;
     }
 
@@ -266,5 +266,5 @@ impl<I: Send + 'static> RouteState<I> {
 
 fn late(wait: Duration) -> Refusal {
     let seconds = wait.as_secs_f64();
-    refuse(StatusCode::SERVICE_UNAVAILABLE, format!("no answer within {seconds} s: too many wait"))
+    refuse(StatusCode::SERVICE_UNAVAILABLE, format!("no answer in {seconds} s: too many requests"))
 }

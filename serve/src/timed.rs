@@ -1,4 +1,4 @@
-//! A connection with a time limit for reads by the client.
+//! A connection with a time limit for the client to read.
 
 use std::io;
 use std::pin::Pin;
@@ -9,10 +9,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// The connection of a client that reads at least at this rate is kept, in bytes per second.
+/// Minimum rate, in bytes per second, at which a client must read to keep its connection.
 const MIN_RATE: f64 = 4096.0;
 
-/// A stream that fails if its writes have waited for the client too long.
+/// A stream that fails if its writes have waited too long for the client to read.
 pub(crate) struct Timed {
     stream: TcpStream,
     limit: Duration,
@@ -23,8 +23,8 @@ pub(crate) struct Timed {
 }
 
 impl Timed {
-    /// Wraps a stream whose writes may wait for the time `limit`, which is extended whenever the
-    /// client reads.
+    /// Wraps a stream whose writes may wait for at most `limit` in total; the remaining time grows
+    /// again, up to `limit`, as the client reads.
     pub(crate) fn new(stream: TcpStream, limit: Duration) -> Self {
         let timer = Box::pin(sleep(limit));
         Self { stream, limit, left: limit, waits_since: None, timer }

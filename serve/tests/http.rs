@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use serve::{Decode, Limits, Model};
 
-/// A model that answers an image with its length in bytes; if `held`, each run waits for a signal
-/// from the test.
+/// A model whose result for an image is the image's length in bytes; if `held`, each run waits for
+/// a signal from the test.
 struct Counting {
     held: Option<Receiver<()>>,
     batches: Arc<Mutex<Vec<usize>>>,
@@ -294,7 +294,7 @@ fn late_response_becomes_503_and_image_is_dropped() {
     let second = server.send(&post("image/png", b"img1"));
     for stream in [first, second] {
         let (status, body) = answer(stream);
-        assert_eq!((status, body.contains("no answer within 3 s")), (503, true), "{body}");
+        assert_eq!((status, body.contains("no answer in 3 s")), (503, true), "{body}");
     }
     // Both requests have ended, so the second image has no client.
     server.in_flight(0);

@@ -73,7 +73,7 @@ fn anchor_matching_matches_golden() {
             case.tensors().filter(|name| !["iou", "gt", "pred"].contains(&name.as_str()));
         for tensor in recorded {
             let rule = Rule::parse(&tensor);
-            let rule = rule.unwrap_or_else(|| panic!("{tensor} is of no known kind"));
+            let rule = rule.unwrap_or_else(|| panic!("{tensor}: unknown kind"));
             matches(report, case, &rule);
         }
     });
@@ -95,7 +95,7 @@ fn matches(report: &mut Report, case: Case<'_>, rule: &Rule) {
     }
 }
 
-/// Labels of candidates by the op of the RoI heads; ground truth g has class g + 1, so that a label
+/// Compares candidate labels from the RoI heads' op; object g gets class g + 1, so that a label
 /// identifies the matched object.
 fn roi_candidates(
     report: &mut Report,
@@ -118,7 +118,7 @@ fn roi_candidates(
         count(1),
     ];
     let ran = Ran::new(case.name(), op, inputs);
-    // A match -1, 0, 1, .. is class 0, 1, 2, ..; -2 is label -1.
+    // Match -1, 0, 1, .. becomes label 0, 1, 2, ..; -2 becomes label -1.
     let labels: Vec<i32> = want.iter().map(|&m| m + 1).collect();
     let name = format!("{} labels (op)", rule.tensor);
     report.exact(case.name(), &name, &ran.i32(1)[..rows], &labels);

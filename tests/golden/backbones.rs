@@ -1,6 +1,6 @@
 //! Families tv_resnet18, tv_resnet34, tv_resnet152, tv_resnext50, tv_resnext_g32 and tv_convnext:
-//! torchvision backbones with narrow stages: maps computed from images, and gradients of the
-//! parameters from given gradients of the maps.
+//! torchvision backbones with narrow stages: feature maps computed from images, and parameter
+//! gradients computed from given map gradients.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ fn config(case: Case<'_>) -> Config {
         "model.backbone.frozen_stages=0".into(),
     ];
     if let Some(groups) = case.attribute("groups").as_u64().filter(|groups| *groups > 1) {
-        // torch specifies the width of a group for a backbone width of 64.
+        // torchvision's `base_width` is the group width at a backbone width of 64.
         let of_group = width * case.usize("base_width") / 64;
         set.push(format!("model.backbone.groups={groups}"));
         set.push(format!("model.backbone.width_per_group={of_group}"));
@@ -90,7 +90,7 @@ fn body(report: &mut Report, case: Case<'_>) {
         let (shape, back) = to_torchvision(param, ours);
         let (theirs, values) = &tensors[&param.name];
         let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
-        assert_eq!((&shape, bits(&back)), (theirs, bits(values)), "{} there and back", param.name);
+        assert_eq!((&shape, bits(&back)), (theirs, bits(values)), "{} round trip", param.name);
     }
     for name in ["x", "dC2", "dC3", "dC4", "dC5"] {
         let input = executor.input_mut(name).expect("an input");

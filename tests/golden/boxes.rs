@@ -22,7 +22,7 @@ fn box_ops_match_golden() {
         } else if case.has("clipped") {
             clip_and_small(report, case);
         } else {
-            panic!("golden box_ops: {} is of no known kind", case.name());
+            panic!("golden box_ops: {}: unknown kind", case.name());
         }
     });
 }
@@ -36,7 +36,8 @@ fn overlaps(report: &mut Report, case: Case<'_>) {
     let want = case.f32("iou").data;
     let got = pairs(&|a, b| iou(a, b, false));
     report.close(case.name(), "iou", &got, &want);
-    // The function that matching and NMS use, which computes one row at a time, is bit-identical.
+    // `BoxColumns`, with which matching and NMS compute one row at a time, is bit-identical to
+    // `iou`.
     let columns = BoxColumns::new(b, false);
     let mut rows = vec![f32::NAN; want.len()];
     for (a, row) in a.iter().zip(rows.chunks_exact_mut(b.len().max(1))) {
@@ -55,7 +56,7 @@ fn clip_and_small(report: &mut Report, case: Case<'_>) {
     let clipped: Vec<Box4> = as_boxes(&boxes.data).iter().map(|b| clip(b, size, false)).collect();
     let want = case.f32("clipped").data;
     report.exact(case.name(), "clipped", clipped.as_flattened(), &want);
-    // The minimum side has two names in this family.
+    // Each case records the boxes kept at two minimum sides.
     for (name, min_size) in [("keep_1e3", case.float("min_size") as f32), ("keep_16", 16.0)] {
         let keep: Vec<usize> =
             (0..clipped.len()).filter(|&i| !is_small(&clipped[i], min_size, false)).collect();
@@ -64,7 +65,7 @@ fn clip_and_small(report: &mut Report, case: Case<'_>) {
     }
 }
 
-/// Uses the functions of the ops.
+/// Tests the functions that the ops call.
 #[test]
 fn box_coder_matches_golden() {
     each_case("box_coder", TOLERANCE, |report, case| {

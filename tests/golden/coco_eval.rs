@@ -21,7 +21,7 @@ pub(crate) fn family(
     family_of(name, curves, "", compare);
 }
 
-/// Like [`family`], for cases with this name prefix only.
+/// Like [`family`], but only for cases whose names begin with `start`.
 pub(crate) fn family_of(
     name: &'static str,
     curves: &'static str,
@@ -70,7 +70,7 @@ fn compare(report: &mut Report, curves_report: &mut Report, case: Case<'_>) {
     // The IoU type is inferred from the fields in the file.
     let [gt_file, dt_file] = files(case);
     let told = evaluate_files(&gt_file, &dt_file, None).expect("golden files are sound");
-    assert_eq!(told, summary, "{name}: the type told by the file");
+    assert_eq!(told, summary, "{name}: type inferred from the file");
     report.done_case();
 
     compare_curves(curves_report, case, &curves);

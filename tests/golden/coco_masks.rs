@@ -18,7 +18,7 @@ fn coco_masks_match_golden() {
         } else if case.has("boxes_f64") {
             boxes(report, case);
         } else {
-            panic!("golden coco_masks: {} is of no known kind", case.name());
+            panic!("golden coco_masks: {}: unknown kind", case.name());
         }
     });
 }

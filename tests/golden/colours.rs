@@ -1,10 +1,11 @@
-//! Golden family `tv_color`: torchvision's colour transforms, each as one map of red, green and
-//! blue.
+//! Golden family `tv_color`: torchvision's colour transforms, each expressed as one affine map of
+//! RGB.
 //!
-//! torchvision clamps bytes after each transform, also in greyscale images, but our single map
-//! never clamps: so bytes differ by up to 1, plus the weight of a clamped grey. torchvision rotates
-//! the hue in HSV, onegraph in YIQ, which preserves luma: hues agree within 0.09 of a turn, but
-//! colours do not. torchvision's jitter of floats ends with a hue transform, and is skipped.
+//! torchvision truncates to bytes after each transform and also truncates intermediate grey values,
+//! but our single map never truncates: so bytes differ by up to 1, plus the weight of a truncated
+//! grey value. torchvision rotates the hue in HSV, onegraph in YIQ, which preserves luma: hues
+//! agree within 0.09 of a turn, but colours do not. torchvision's colour jitter of float images
+//! ends with a hue transform, and is skipped.
 
 use engine::view::ColourMap;
 use kernels::Role;
@@ -34,7 +35,7 @@ fn torchvision_colour_ops_match_golden() {
     });
 }
 
-/// Compares each transform of a jitter, applied to the recorded bytes before it.
+/// Compares each transform of a colour jitter, applied to the bytes recorded before that transform.
 fn jitter(report: &mut Report, case: Case<'_>) {
     let order = case.attribute("order").as_array().expect("a list");
     let mut before = "image_u8_hwc".to_owned();
@@ -46,7 +47,8 @@ fn jitter(report: &mut Report, case: Case<'_>) {
     }
 }
 
-/// The map of a transform of an image with a factor, and the weight of grey values in it.
+/// The colour map of transform `kind` for this image and factor, and the weight of grey values in
+/// the map.
 fn map(case: Case<'_>, kind: &str, image: &[f64], factor: Option<f64>) -> (ColourMap, f64) {
     let factor = || factor.unwrap_or_else(|| case.float("factor"));
     let greys = image.chunks_exact(3).map(|p| 0.2989 * p[0] + 0.587 * p[1] + 0.114 * p[2]);
@@ -57,12 +59,11 @@ fn map(case: Case<'_>, kind: &str, image: &[f64], factor: Option<f64>) -> (Colou
         "saturation" => (ColourMap::saturation(factor()), 1.0 - factor()),
         "grayscale" => (ColourMap::saturation(0.0), 1.0),
         "hue" => (ColourMap::hue(factor()), 0.0),
-        other => panic!("a change {other}"),
+        other => panic!("unknown transform {other}"),
     }
 }
 
-/// Compares the op's results for bytes, which are not rounded, with torchvision's, which are
-/// clamped.
+/// Compares the op's unrounded results for byte images with torchvision's truncated bytes.
 fn bytes(report: &mut Report, case: Case<'_>, kind: &str, names: [&str; 2], factor: Option<f64>) {
     let [image, after] = names.map(|name| case.u8(name));
     let (height, width) = (image.shape[0], image.shape[1]);

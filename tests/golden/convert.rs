@@ -153,7 +153,7 @@ pub(crate) fn array<const N: usize>(case: Case<'_>, name: &str) -> [f32; N] {
     f32s(case, name).try_into().unwrap_or_else(|list| panic!("{}: {name} is {list:?}", case.name()))
 }
 
-/// Preprocessing that only resizes: network bytes are in the order and scale of the file.
+/// Preprocessing that only resizes: the channel order and scale of the pixels are unchanged.
 pub(crate) fn plain_preprocess([height, width]: [usize; 2]) -> Preprocess {
     Preprocess {
         height,

@@ -75,7 +75,7 @@ pub(crate) fn sizes() {
 pub(crate) fn check(name: &'static str, kinds: &[(&str, Check)]) {
     each_case(name, TOLERANCE, |report, case| {
         let kind = kinds.iter().find(|(prefix, _)| case.name().starts_with(prefix));
-        let (_, check) = kind.unwrap_or_else(|| panic!("{} is of no known kind", case.name()));
+        let (_, check) = kind.unwrap_or_else(|| panic!("{}: unknown kind", case.name()));
         if !check(report, case) {
             report.not_due();
         }
@@ -189,8 +189,8 @@ pub(crate) fn image_hw(case: Case<'_>) -> [i32; 2] {
 fn detections(report: &mut Report, case: Case<'_>) -> bool {
     let (boxes, probs) = (case.f32("boxes"), case.f32("probs"));
     if boxes.data.iter().chain(&probs.data).any(|v| !v.is_finite()) {
-        // detectron2 drops all classes of a row with non-finite values, which finite logits and
-        // deltas never give in onegraph.
+        // detectron2 drops all classes of a row with non-finite values; onegraph never computes
+        // such values from finite logits and deltas.
         return false;
     }
     let classes = case.usize("num_classes");

@@ -103,7 +103,7 @@ fn weighted_op(
     }
 }
 
-/// A frozen batch norm is not an op but the epilogue of a convolution, in this test of a 1x1
+/// Frozen batch norm has no separate op: it is the epilogue of a convolution, here of a 1x1
 /// identity convolution.
 #[test]
 fn frozen_bn_matches_golden() {

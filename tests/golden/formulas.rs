@@ -1,4 +1,4 @@
-//! Kinds of cases recorded from several projects, each with its own names and rules.
+//! Comparisons shared by the families of several projects, which differ in names and rules.
 
 use engine::config::PasteRule;
 use kernels::Role;
@@ -43,7 +43,7 @@ pub(crate) fn coder(
     decoded
 }
 
-/// Values and slopes of the smooth L1 loss.
+/// Values and derivatives of the smooth L1 loss.
 pub(crate) fn smooth_l1_of(case: Case<'_>, pred: &str) -> (Vec<f32>, Vec<f32>) {
     let beta = case.float("beta") as f32;
     let (pred, target) = (case.f32(pred).data, case.f32("target").data);
@@ -114,7 +114,7 @@ pub(crate) fn pool(
     }
 }
 
-/// Compares the probabilities of masks with recorded values, and the pixels inside all masks.
+/// Compares the pasted probabilities, if they were recorded, and the pixels inside each mask.
 pub(crate) fn paste(
     report: &mut Report,
     case: Case<'_>,

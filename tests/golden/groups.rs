@@ -1,4 +1,4 @@
-//! Layer-wise learning rates of `tv_optim`, expressed as config groups.
+//! Layer-wise learning rates of `tv_optim`, expressed as parameter groups in a config.
 
 use engine::config::Config;
 use engine::model::{group_of, training_program};
@@ -9,8 +9,8 @@ use crate::support::{Case, Report, cases_of};
 /// The rate is multiplied by a factor in f32.
 const TOLERANCE: f64 = 1e-7;
 
-/// With learning rates that decrease from the heads to the stem, and no weight decay of biases,
-/// config groups give each trained parameter the same values as torch's parameter groups.
+/// With learning rates that decrease from the heads to the stem, and no weight decay of biases, the
+/// config's groups give each trained parameter the same values as torch's parameter groups.
 #[test]
 fn torchvision_layerwise_lr_matches_golden() {
     cases_of("tv_optim", "layerwise_lr_", TOLERANCE, |report, case| {

@@ -52,9 +52,9 @@ fn resize_matches_golden() {
     });
 }
 
-/// The batch that an op for bytes would compute from images of f32 values in 0..1; `others` are the
-/// op's inputs after the pixels. Each value is split into three digits in base 255, which is exact
-/// because the op is linear.
+/// The batch that `op`, which reads bytes, would compute from images of f32 values in 0..1;
+/// `others` are the op's inputs after the pixels. Each value is split into three digits in base
+/// 255, which is exact because the op is linear.
 pub(crate) fn preprocessed(
     name: &str,
     op: Preprocess,
@@ -163,7 +163,7 @@ impl Images {
         }
     }
 
-    /// Compares masks resized by the nearest pixel, as for mask targets.
+    /// Compares masks resized by nearest-neighbour sampling, as for mask targets.
     fn masks(&self, report: &mut Report, case: Case<'_>) {
         for (image, name) in numbered(case, "masks").iter().enumerate() {
             let masks = case.u8(name);

@@ -136,8 +136,8 @@ fn loss(
         repeated(rows, 0),
         count(1),
     ];
-    // The op divides by an integer number of rows, so it computes the sum with one row, which is
-    // divided afterwards.
+    // The op divides only by an integer: with 1 it computes the sum, to which `scale` is applied
+    // below.
     let rows_per_image = stated.map(|_| 1);
     let scale = 1.0 / stated.unwrap_or(1.0) as f32;
     let op = SoftmaxCrossEntropy { ipg: 1, rows_per_image };

@@ -31,7 +31,7 @@ fn compare(report: &mut Report, curves_report: &mut Report, case: Case<'_>) {
     // The IoU type is inferred from the fields in the file.
     let [_, dt_file] = files(case);
     let told = Results::from_file(&dt_file, &gt, None).expect("golden files are sound");
-    assert_eq!(score(told).0, summary, "{name}: the type told by the file");
+    assert_eq!(score(told).0, summary, "{name}: type inferred from the file");
     report.done_case();
 
     if case.has("precision_f64") {

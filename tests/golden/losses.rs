@@ -32,7 +32,7 @@ fn losses_match_golden() {
         } else if case.has("x") && case.has("dx") {
             bce(report, case);
         } else {
-            panic!("golden losses: {} is of no known kind", case.name());
+            panic!("golden losses: {}: unknown kind", case.name());
         }
     });
 }
@@ -74,7 +74,7 @@ fn bce(report: &mut Report, case: Case<'_>) {
     report.close(case.name(), "dx (mask loss)", &ran.grad(&[1.0], 0).data, &dx);
 }
 
-/// Compares the loss of the channel of each row's label; all other channels have gradient 0.
+/// Compares the loss of each row in the channel of its label; all other channels have gradient 0.
 fn mask_bce(report: &mut Report, case: Case<'_>) {
     let labels = case.i32("labels").data;
     let logits = own_channel(&case.f32("logits"), &labels);

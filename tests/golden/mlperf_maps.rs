@@ -132,7 +132,7 @@ pub(crate) fn mask_paste(report: &mut Report, case: Case<'_>) {
     formulas::paste(report, case, image, PasteRule::IntegerBox, "y");
 }
 
-/// Pools RoIs on all four levels; only for one of the two sizes are maps and gradients recorded.
+/// Pools RoIs on all four levels; maps and gradients were recorded for only one of the two sizes.
 pub(crate) fn pooler(report: &mut Report, case: Case<'_>) {
     let pooled = case.f32("y").shape[1];
     let boxes = case.f32("boxes");

@@ -20,7 +20,7 @@ use crate::formulas::{self, control_step, controls, smooth_l1_of};
 use crate::mlperf_maps;
 use crate::support::{Case, Report, each_case};
 
-/// README of the golden data.
+/// From the README of the golden data.
 pub(crate) const TOLERANCE: f64 = 2e-5;
 
 /// Compares one kind of case.
@@ -195,7 +195,7 @@ fn top_n(report: &mut Report, case: Case<'_>) {
     let mut scores = Vec::new();
     for list in &lists {
         scores.extend(list);
-        // A row without a score is ignored.
+        // Rows with a negative score are unused.
         scores.resize(scores.len() + rows - list.len(), -1.0);
     }
     let kept = |scope, post_top_n: &str| {

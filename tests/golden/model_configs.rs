@@ -264,7 +264,7 @@ const OF_TORCHVISION: &[&str] = &[
     "solver.warmup_steps=0",
 ];
 
-/// The later recordings, which were trained with AdamW.
+/// Overrides for the models that were recorded later, with AdamW.
 const WITH_ADAMW: &[&str] = &[
     "model.backbone.blocks=[2, 2, 2, 1]",
     "model.rpn.post_nms_top_n_train=48",

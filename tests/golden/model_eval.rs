@@ -168,8 +168,8 @@ fn keypoints(
     }
 }
 
-/// Compares boxes, masks and run lengths in pixels of the original image: our objects correspond to
-/// the rows `order` of the recording.
+/// Compares boxes, masks and run lengths in pixels of the original image: object `i` of onegraph
+/// corresponds to row `order[i]` of the recording.
 fn masks(
     report: &mut Report,
     model: &Model,

@@ -60,8 +60,8 @@ fn tolerance(case: Case<'_>, tensor: &str) -> f64 {
     (3.0 * value(0) / value(1).max(1e-30)).max(2e-5)
 }
 
-/// Compares RoIs and box heads, and returns the step: with the recorded samples for detectron2,
-/// which lists positives first, otherwise with samples from the keys.
+/// Compares RoIs and box heads, and returns the step: for detectron2, which lists positives first,
+/// with the recorded samples, otherwise with samples chosen by key.
 fn step_of(report: &mut Report, model: &Model, case: Case<'_>) -> Option<Loaded> {
     if model.of.is_detectron2() {
         let loaded = model.recorded_step()?.run();

@@ -11,8 +11,8 @@ use crate::models::{Loaded, Model, norm};
 use crate::samples::{KeyedStep, sampled};
 use crate::support::{Case, Report, each_case};
 
-/// onegraph's names for detectron2's losses, where the names differ; detectron2's cascade numbers
-/// all stages.
+/// onegraph's names of detectron2's losses, where the names differ; detectron2 also numbers the
+/// first stage of a cascade.
 const LOSSES: [(&str, &str); 9] = [
     ("loss_cls", "loss_classifier"),
     ("loss_cls_stage0", "loss_classifier"),
@@ -24,8 +24,8 @@ const LOSSES: [(&str, &str); 9] = [
     ("loss_rpn_cls", "loss_objectness"),
     ("loss_rpn_loc", "loss_rpn_box_reg"),
 ];
-/// Number of repetitions of detectron2's steps with weights that differ by rounding errors; the
-/// first uses the recorded weights.
+/// Maximum number of tries of detectron2's steps: first with the recorded weights, then with
+/// weights that differ by rounding errors.
 const NUDGES: u32 = 4;
 
 /// A loss by the reference's name, times its loss weight, since detectron2 records weighted losses.

@@ -9,7 +9,7 @@ use crate::models::{Loaded, Model, norm};
 use crate::samples::{KeyedStep, sampled};
 use crate::support::{Case, Report, cases_of};
 
-/// README of the golden data.
+/// From the README of the golden data.
 const TOLERANCE: f64 = 2e-5;
 /// Relative tolerance of gradient norms, from the README of the golden data.
 pub(crate) const GRAD_NORM_TOLERANCE: f64 = 1e-4;
@@ -27,7 +27,7 @@ fn model_features_match_golden() {
 #[test]
 fn bf16_model_features_match_golden() {
     if !has_bf16() {
-        return println!("SKIPPED: this processor does not multiply bf16");
+        return println!("SKIPPED: this processor does not support bf16");
     }
     for (of, winograd) in [(&PLAIN, false), (&PLAIN, true), (&V2, false), (&V2, true)] {
         features(of, BF16_TOLERANCE, |model| {
@@ -35,7 +35,7 @@ fn bf16_model_features_match_golden() {
             let mut rounded = model.keyed().taking(GemmSettings { bf16: true, winograd });
             rounded.run(&model.config);
             let same = rounded.given.f32("P2") == exact.f32("P2");
-            assert!(!same, "products of bf16 give the bits of f32");
+            assert!(!same, "bf16 GEMMs are bit-identical to f32");
             rounded.given
         });
     }
@@ -80,7 +80,7 @@ fn network_images(report: &mut Report, model: &Model, batch: &[f32]) {
     }
 }
 
-/// Compares a tensor with all or every n-th of its values recorded.
+/// Compares a tensor of which all values, or every n-th value, were recorded.
 pub(crate) fn thinned(
     report: &mut Report,
     case: Case<'_>,
@@ -171,8 +171,8 @@ fn grads(of: &'static Recorded) {
     report.finish();
 }
 
-/// True for a gradient that is 0 up to rounding: that of a constant added to all inputs of a
-/// softmax.
+/// True for a gradient that is 0 up to rounding, because a constant added to all inputs of a
+/// softmax has no effect.
 pub(crate) fn is_zero(name: &str, gradient: &[f32]) -> bool {
     let is_blind = name.ends_with("score_lowres.bias");
     assert!(!is_blind || norm(gradient) < 1e-6, "{name}: {gradient:?}");
@@ -192,8 +192,9 @@ pub(crate) fn recorded_gradient(
     thinned(report, case, name, got, of_values);
 }
 
-/// In a model with an additional RPN convolution, where only the last two are computed from
-/// patches, the losses change along the gradient by its squared norm times the step.
+/// In a model with an additional RPN convolution, only the last two convolutions are computed from
+/// gathered patches; the change of the losses along each gradient is its squared norm times the
+/// step.
 #[test]
 fn extra_rpn_conv_gradients_match_finite_differences() {
     let Some(model) = Model::open(&V2) else { return };

@@ -234,12 +234,12 @@ impl Model {
         loaded
     }
 
-    /// The step with samples that are chosen by the keys of the golden data.
+    /// The step whose samples are chosen by the keys of the golden data.
     pub(crate) fn keyed(&self) -> KeyedStep {
         KeyedStep { free: self.training(&[]), given: self.training(&SAMPLES) }
     }
 
-    /// The step of [`Self::keyed`] after its first run.
+    /// [`Self::keyed`] after its first run.
     pub(crate) fn observed(&self) -> KeyedStep {
         let mut step = self.keyed();
         step.run(&self.config);
@@ -294,7 +294,7 @@ impl Model {
         let spec = ModelSpec { slot: self.slot(), ..plain };
         let mut built = build(&spec).expect("the golden model builds");
         let preprocess = preprocess_of(&built.program);
-        // torchvision's images are not bytes.
+        // torchvision's images are floats, so the batch itself is an input.
         let batch = ["batch"].into_iter().filter(|_| self.of.is_torchvision());
         let given: Vec<_> = given.iter().copied().chain(batch).collect();
         substitute(&mut built.program, &given);

@@ -1,4 +1,4 @@
-//! Golden family `nms`: suppression over all boxes and within classes.
+//! Golden family `nms`: NMS over all boxes and per class.
 //!
 //! `keep_coordinate_trick` is not compared: onegraph suppresses per class, without shifted boxes.
 
@@ -32,7 +32,7 @@ fn nms_matches_golden() {
     });
 }
 
-/// Compares the op for the proposals of an image, which suppresses per level instead of per class.
+/// Compares the op for one image's proposals, which applies NMS per level instead of per class.
 fn proposals(
     report: &mut Report,
     case: Case<'_>,

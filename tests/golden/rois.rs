@@ -50,7 +50,7 @@ pub(crate) fn pool_one_level(report: &mut Report, case: Case<'_>, grad_tolerance
     report.compare_within(case, "dx", &dx, grad_tolerance);
 }
 
-/// Compares torchvision's mask targets with the op used in training, to which objects are given as
+/// Compares torchvision's mask targets with the op used in training, which reads objects as RLE
 /// runs.
 fn project_masks(report: &mut Report, case: Case<'_>) {
     let masks = case.u8("gt_masks");
@@ -99,7 +99,7 @@ fn roi_levels_match_golden() {
 }
 
 fn level_op(case: Case<'_>) -> RoiLevels {
-    // The cases of MultiScaleRoIAlign do not contain its default.
+    // The MultiScaleRoIAlign cases omit `canonical_level`, whose default is 4.
     let stated = case.attributes().get("canonical_level").is_some();
     let canonical_level = if stated { case.usize("canonical_level") as i32 } else { 4 };
     RoiLevels {

@@ -11,9 +11,9 @@ use crate::support::Case;
 
 /// A step that samples the candidates with the smallest keys, as in the golden data.
 pub(crate) struct KeyedStep {
-    /// The step with free sampling, run to get the tensors from which it samples.
+    /// The step with its usual random sampling, run to compute the candidates.
     pub(crate) free: Loaded,
-    /// The step with given samples.
+    /// The step whose samples are inputs.
     pub(crate) given: Loaded,
 }
 

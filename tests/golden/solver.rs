@@ -22,7 +22,7 @@ use crate::support::{Case, Report, cases_of, each_case};
 /// Difference between f32 and f64 after five steps: 1.6e-7 measured, with margin for different
 /// rates and decays.
 const SGD_TOLERANCE: f64 = 1e-6;
-/// README of the golden data.
+/// From the README of the golden data.
 const LR_TOLERANCE: f64 = 1e-12;
 
 /// Weights without decay.
@@ -78,8 +78,8 @@ fn novograd_rule(case: Case<'_>) -> Novograd {
     }
 }
 
-/// Updates tensors, all with adaptive rates, with given gradients and norms; each step has a rate
-/// and a flag, which is 0 if the step is skipped. Returns the state after the last step.
+/// Updates tensors, all with adaptive rates, by their recorded gradients; each step has a rate and
+/// a flag, which is 0 if the step is skipped. Returns the state after the last step.
 fn updates(
     report: &mut Report,
     case: Case<'_>,

@@ -151,7 +151,7 @@ impl<'a> Case<'a> {
         self.attributes.get(name).unwrap_or_else(|| panic!("{}: no attribute {name}", self.name))
     }
 
-    /// A list of texts.
+    /// A list of strings among the attributes.
     pub(crate) fn texts(&self, name: &str) -> Vec<&'a str> {
         let list = self.attribute(name).as_array().expect("a list");
         list.iter().map(|text| text.as_str().expect("a text")).collect()
@@ -233,7 +233,7 @@ pub(crate) fn each_case(family: &str, tolerance: f64, compare: impl FnMut(&mut R
     cases_of(family, "", tolerance, compare);
 }
 
-/// Like [`each_case`], for cases with this name prefix only.
+/// Like [`each_case`], but only for cases whose names begin with this prefix.
 pub(crate) fn cases_of(
     family: &str,
     start: &str,

@@ -39,7 +39,7 @@ fn plain(size: [i32; 2]) -> View {
     View::whole(size, size)
 }
 
-/// Appends a detectron2 transform to those in the view.
+/// Adds a detectron2 transform to the view, after the transforms that the view already contains.
 fn apply(view: &mut View, transform: &Value) {
     let number = |name: &str| transform[name].as_i64().expect("a number") as i32;
     let cut = |axis: &mut Axis, first: i32, most: i32| {
@@ -63,7 +63,7 @@ fn apply(view: &mut View, transform: &Value) {
         }
         "HFlipTransform" => view.x.mirrored = 1,
         "PadTransform" | "NoOpTransform" => {}
-        other => panic!("a transform {other}"),
+        other => panic!("unknown transform {other}"),
     }
 }
 
@@ -89,8 +89,8 @@ fn torchvision_transforms_match_golden() {
             "hflip" => view.x.mirrored = 1,
             "vflip" => view.y.mirrored = 1,
             "rot90" => view.turn(number("k") as u32),
-            // The family `resize_transform` covers resizes; `iou_crop` covers boxes that are
-            // dropped because their centre is outside.
+            // Skipped: resizes, which the family `resize_transform` tests, and `iou_crop`, which
+            // drops boxes whose centre is outside.
             _ => return None,
         }
         let (image, made) = ("image_u8_hwc", "out_image_u8_hwc");
@@ -176,7 +176,7 @@ fn boxes_of_masks(report: &mut Report, case: Case<'_>, files: &Files) {
     moved(report, case, files, &ours, ("poly_boxes_out", &theirs));
 }
 
-/// Compares source boxes in the network's image.
+/// Compares boxes of the source image after moving them to the network image.
 fn moved(
     report: &mut Report,
     case: Case<'_>,

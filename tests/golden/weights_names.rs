@@ -171,8 +171,8 @@ fn classifier_tensor_names_and_shapes_match_golden() {
     }
 }
 
-/// Names and shapes of the tensors that a model exports, with the numbers of classes and keypoints
-/// of the recorded model, and the number of trained parameters.
+/// Names and shapes of the tensors exported by a model with as many classes and keypoints as the
+/// recorded model, and its number of trained parameters.
 fn shapes(
     recorded: &Recorded,
     dialect: Dialect,

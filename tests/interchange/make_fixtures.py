@@ -1,8 +1,8 @@
-"""Writes the files of engine/src/weights/container/fixtures: small state dicts as PyTorch and NumPy save them.
+"""Writes the files of engine/src/weights/container/fixtures: small state dicts saved by PyTorch and NumPy.
 
     python3 tests/interchange/make_fixtures.py engine/src/weights/container/fixtures
 
-The tests beside them know the values: element i of a tensor is (i - 3) / 4. Made with torch 2.15.0 and numpy 2.
+The tests expect element i of a tensor to be (i - 3) / 4. The stored files were made with torch 2.15.0 and numpy 2.
 """
 
 import argparse
@@ -20,7 +20,7 @@ def values(count, dtype=torch.float32):
 
 
 def state_dict():
-    """A tensor of each kind that state dicts hold."""
+    """A state dict with a tensor of each kind that occurs in practice."""
     shared = values(12)
     state = OrderedDict(
         plain=values(6).reshape(2, 3),
@@ -71,7 +71,7 @@ def main():
 
 
 def archives(folder):
-    """NumPy's archives, with a counter that is left out."""
+    """NumPy archives with a counter, which the reader skips."""
     six, four = (((numpy.arange(n) - 3) / 4).astype(numpy.float32) for n in [6, 4])
     arrays = {
         "group0/plain": six.reshape(2, 3),

@@ -1,11 +1,11 @@
-"""Holds ONNX files in onnxruntime and OpenVINO to onegraph's own detections, with the programs of docs/deploy.md.
+"""Compares detections of ONNX files in onnxruntime and OpenVINO with onegraph's, by the programs in docs/deploy.md.
 
     python3 tests/interchange/onnx_agreement.py target/release/onegraph IMAGES MODEL [MODEL..]
 
-Needs what onnx.txt beside it lists. IMAGES is a folder, of which the first 20 files, named by number, are taken; a
-MODEL is a run, or a folder with weights.safetensors and config.toml. Exports a file for each shape that `onegraph
-predict` pads the images to, checks it, runs it on batches of 1, 2 and 5 images, and compares; OpenVINO runs one shape.
-Exit code 1 if more than rounding differs.
+Requires the packages in onnx.txt. IMAGES is a folder of files named by number, of which the first 20 are used; a
+MODEL is a run, or a folder with weights.safetensors and config.toml. Exports a file for each shape to which `onegraph
+predict` pads the images, checks it, runs it on batches of 1, 2 and 5 images, and compares; OpenVINO runs one shape.
+Exit code 1 if results differ by more than rounding.
 """
 
 import json
@@ -22,9 +22,9 @@ from pycocotools import mask as coco
 
 PAGE = Path(__file__).parents[2] / "docs" / "deploy.md"
 IMAGES, BATCHES = 20, (1, 2, 5)
-# The same detections above the score, and differences of at most these.
+# Detections above MIN_SCORE must match, with at most these differences.
 MIN_SCORE, MAX_DIFFERENCE, MIN_IOU = 0.05, 1e-3, 0.99
-# A model with fewer detections does not show anything.
+# With fewer detections the comparison would prove nothing.
 MIN_OBJECTS = 30
 
 
@@ -37,7 +37,7 @@ def onegraph(program, *arguments):
 
 
 def example(model, image):
-    """Runs the programs of the page as they stand there, on a model and an image in place of the names that it has."""
+    """Runs the programs of the page, with its file names replaced by this model and image."""
     blocks = [part.split("```")[0] for part in PAGE.read_text().split("```python\n")[1:]]
     names = {}
     for block in blocks:
@@ -68,8 +68,8 @@ def predicted(program, model, images, folder):
 
 
 def compare(ours, theirs, classes, ratio, worst):
-    """Pairs objects of an image; `theirs` is the other runtime's. Updates the greatest differences, those of boxes in
-    pixels of the resized image, of which an image's pixel is `ratio`."""
+    """Pairs objects of an image; `theirs` is the other runtime's. Updates the largest differences; box
+    differences are in pixels of the resized image, and a pixel of the original image is `ratio` of them."""
     x, y, w, h = numpy.array([o["bbox"] for o in ours]).reshape(-1, 4).T
     boxes = numpy.stack([x, y, x + w, y + h], 1)
     ids = [classes[label - 1]["id"] for label in theirs["labels"]]
@@ -109,7 +109,7 @@ def check(program, model, images, folder):
         shape = f"{height}x{width}"
         onegraph(program, *export, "--shape", shape, "--out", folder / f"{shape}.onnx")
         onnx.checker.check_model(folder / f"{shape}.onnx", full_check=True)
-    # Checks that the other runtime accepts the file, on the shape with the most images.
+    # For the second runtime, the shape with the most images is enough.
     most = max(shapes, key=lambda shape: len(shapes[shape]))
     for runtime, shapes in zip(runtimes, (shapes, {most: shapes[most]})):
         worst = {"box": 0.0, "score": 0.0, "iou": 1.0, "objects": 0}

@@ -1,11 +1,12 @@
-"""Holds onegraph's detections to torchvision's on the same weights, through files of every form and back.
+"""Compares detections of onegraph and torchvision for the same weights, exchanged both ways in every file format.
 
     python3 tests/interchange/torchvision_round_trip.py target/release/onegraph
 
-Needs torch, torchvision, numpy, pillow, safetensors. Builds torchvision's Mask R-CNN R50-FPN with frozen norms, as
-maskrcnn_resnet50_fpn has them, then maskrcnn_resnet50_fpn_v2, each with random weights whose norms and predictors are
-scaled so that scores are well spread; saves it with both serializations of torch.save, lets `onegraph predict` detect on drawn images, exports it
-again, loads that into torchvision with strict=True, and compares. Exit code 1 if more than rounding differs.
+Requires torch, torchvision, numpy, pillow, safetensors. Builds torchvision's maskrcnn_resnet50_fpn, with frozen norms,
+and maskrcnn_resnet50_fpn_v2, each with random weights whose norms and predictors are scaled so that scores are well
+spread; saves each with both serializations of torch.save, runs `onegraph predict` on synthetic images, exports the
+weights again, loads them into torchvision with strict=True, and compares. Exit code 1 if results differ by more than
+rounding.
 """
 
 import json
@@ -33,7 +34,7 @@ SETS = [f"input.min_size={MIN_SIZE}", f"input.max_size={MAX_SIZE}"]
 PER_IMAGE = 100
 # float32 on both sides, with a different summation order: network outputs agree to about 1e-5.
 MAX_SCORE_DIFFERENCE, MAX_BOX_DIFFERENCE = 1e-4, 1e-2
-# A pixel whose probability is this close to the threshold may be on either side of it.
+# Pixels whose probability is this close to the threshold are not compared.
 MASK_MARGIN = 1e-3
 # torchvision pastes a mask into its box widened by PASTE_WIDENING and truncated to integers: a side
 # this close to one may be truncated to either, which moves the mask.
@@ -52,7 +53,7 @@ def build(preset):
 
 
 def spread(model, images):
-    """Gives norms the statistics of their inputs, and predictors outputs of a known spread."""
+    """Sets the running statistics of norms from their inputs, and scales the outputs of predictors."""
 
     def normalise(norm, inputs):
         mean, var = inputs[0].mean((0, 2, 3)), inputs[0].var((0, 2, 3))
@@ -92,7 +93,7 @@ def spread(model, images):
 
 
 def draw(folder):
-    """Noise in blocks with rectangles, as PNG files and as torchvision's tensors."""
+    """Images of blocky noise and rectangles, as PNG files and as tensors for torchvision."""
     random = numpy.random.default_rng(0)
     tensors = []
     for number, (height, width) in enumerate(SIZES, 1):
@@ -107,7 +108,7 @@ def draw(folder):
 
 
 def detect(model, images):
-    """Image by image, as `onegraph predict` does: a batch would be padded to its largest."""
+    """Image by image, as `onegraph predict` does: a batch would be padded to its largest image."""
     with torch.no_grad():
         return [model([image])[0] for image in images]
 
@@ -146,7 +147,7 @@ def decode(segmentation):
 
 
 def compare(found, expected):
-    """Pairs detections in order of score, and prints the greatest differences."""
+    """Pairs detections in order of score, and prints the largest differences."""
     score_difference = box_difference = 0.0
     pixels, count, uncertain = 0, 0, 0
     for number, ours in enumerate(expected, 1):
@@ -166,7 +167,7 @@ def compare(found, expected):
             if not same:
                 sys.exit(f"image {number}: no detection of class {int(label)} is left for {box.tolist()}")
             best = min(same, key=distance)
-            # The last one of a full list may be any detection with the same score up to rounding.
+            # The last entry of a full list may be any of several detections with almost equal scores.
             is_last = len(expected[number - 1]["scores"]) == PER_IMAGE and score - lowest <= MAX_SCORE_DIFFERENCE
             if is_last and distance(best) > MAX_BOX_DIFFERENCE:
                 continue
@@ -190,7 +191,7 @@ def compare(found, expected):
 
 
 def paste_is_certain(box):
-    """Whether no side of the box that the mask is pasted into is within PASTE_MARGIN of a pixel's edge."""
+    """True if no side of the box into which the mask is pasted is within PASTE_MARGIN of an integer."""
     low, high = box[:2], box[2:]
     middle, half = (low + high) / 2, (high - low) / 2 * PASTE_WIDENING
     sides = torch.cat([middle - half, middle + half])
@@ -199,10 +200,10 @@ def paste_is_certain(box):
 
 def check_same_bits(state, original, what):
     if list(sorted(state)) != list(sorted(original)):
-        sys.exit(f"{what}: other names: {set(state) ^ set(original)}")
+        sys.exit(f"{what}: names differ: {set(state) ^ set(original)}")
     for name, tensor in original.items():
         if state[name].dtype != tensor.dtype or not torch.equal(state[name], tensor):
-            sys.exit(f"{what}: {name} has other values")
+            sys.exit(f"{what}: {name} has different values")
     print(f"  {what}: {len(original)} tensors, bitwise equal")
 
 
@@ -227,7 +228,7 @@ def round_trip(program, preset):
         found = predict(program, preset, folder, folder / name)
         compare(found, expected)
         if found != (first := first or found):
-            sys.exit("not the detections of the first form")
+            sys.exit("detections differ from those with the first file")
 
     source = ["export", "--weights", folder / "zip.pth", "--config", preset]
     for name in ["back.pth", "back.safetensors"]:
@@ -241,7 +242,7 @@ def round_trip(program, preset):
         again.load_state_dict(state, strict=True)
         for before, after in zip(expected, detect(again, images)):
             if any(not torch.equal(before[key], after[key]) for key in before):
-                sys.exit("torchvision detects something else")
+                sys.exit("torchvision's detections differ")
         print("  torchvision detects the same, bitwise")
 
     for name in ["d2.pth", "d2.safetensors"]:
@@ -259,12 +260,12 @@ def round_trip(program, preset):
                 "roi_heads.mask_head.predictor.weight": (90, 256, 1, 1),
             }
             if any(tuple(state[name].shape) != shape for name, shape in shapes.items()):
-                sys.exit("other shapes than detectron2's")
+                sys.exit("shapes differ from detectron2's")
             bias, theirs = (s["roi_heads.box_predictor.cls_score.bias"] for s in (original, state))
             if not torch.equal(torch.roll(bias, -1), theirs):
                 sys.exit("the background is not last")
         if predict(program, preset, folder, folder / name, "--names-only") != first:
-            sys.exit("not the detections of the first form")
+            sys.exit("detections differ from those with the first file")
         print("  the same detections, bitwise")
 
 

@@ -56,7 +56,7 @@ fn sibling(name: &str) -> std::io::Result<Command> {
 fn launched(step: &[String]) -> Result<Vec<String>, Box<dyn Error>> {
     let mut inspect = sibling("onegraph")?;
     let told = inspect.args(["inspect", "plan", "--device", "cuda"]).args(step).output();
-    let told = told.map_err(|fault| format!("onegraph beside this program: {fault}"))?;
+    let told = told.map_err(|fault| format!("cannot start onegraph: {fault}"))?;
     let text = String::from_utf8_lossy(&told.stdout);
     let Some((_, list)) = text.split_once(" different kernels:\n") else {
         return Err(format!("inspect plan: {}", String::from_utf8_lossy(&told.stderr)).into());
@@ -76,7 +76,7 @@ fn covered(args: &Args) -> Result<Lines, Box<dyn Error>> {
         command.args([what, "--each", "600"]).stdout(Stdio::null()).stderr(Stdio::null());
         command.env("LD_LIBRARY_PATH", &args.driver).env("DRIVER_GPUS", gpu);
         let status = command.env("DRIVER_COVERAGE", &raw).status();
-        let status = status.map_err(|fault| format!("gpu-checks beside this program: {fault}"))?;
+        let status = status.map_err(|fault| format!("cannot start gpu-checks: {fault}"))?;
         if !status.success() {
             return Err(format!("gpu-checks {what} on {gpu}: {status}").into());
         }

@@ -21,8 +21,8 @@ use kernels::cpu::HostTensor;
 use kernels::ops::cases;
 use tests::step::CHECKS;
 
-/// Environment variable with the state at which the list continues in a new process, after a
-/// process lost its device.
+/// Environment variable that passes the progress to a new process after the previous one lost its
+/// device.
 const STATE: &str = "GPU_CHECKS_STATE";
 /// Ops with more FLOPs than this run once instead of twice.
 const LARGE_FLOPS: u64 = 20_000_000_000;
@@ -191,7 +191,7 @@ impl State {
         let words = [vec![counts], hung.clone()].concat().join(" ");
         let mut anew = Command::new(std::env::current_exe().unwrap_or_default());
         let fault = anew.args(std::env::args_os().skip(1)).env(STATE, words).exec();
-        eprintln!("error: this program does not start again: {fault}");
+        eprintln!("error: this program cannot be restarted: {fault}");
         std::process::exit(1);
     }
 }
@@ -202,7 +202,7 @@ fn watch(state: &Mutex<State>, each: Duration) {
         std::thread::sleep(Duration::from_millis(100));
         let mut state = lock(state);
         if let Some((_, op)) = state.running.take_if(|(begin, _)| begin.elapsed() > each) {
-            println!("\nFAILED {op}: no end after {} s", each.as_secs());
+            println!("\nFAILED {op}: hung for {} s", each.as_secs());
             state.failed += 1;
             state.hung.push(op);
             state.restart_process();

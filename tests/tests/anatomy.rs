@@ -89,7 +89,7 @@ fn anatomy_shapes_need_no_device_and_errors_are_reported() {
     assert!(told["shapes"].as_array().is_some_and(|shapes| shapes.len() > 90));
     for (arguments, words) in [
         ("--preset micro --shapes s.json", "--shapes needs --padded"),
-        ("--preset micro --device cpu", "launch by launch on a GPU"),
+        ("--preset micro --device cpu", "launch by launch needs a GPU"),
         ("--preset micro --device cuda --ceilings none.json", "none.json"),
         (
             "--preset micro --device cuda --set train.micro_steps=2 --set train.images_per_group=1",
@@ -101,7 +101,8 @@ fn anatomy_shapes_need_no_device_and_errors_are_reported() {
     }
 }
 
-/// Steps that were timed, stamped or recaptured are bit-identical to ordinary ones.
+/// Steps that are timed, captured with timestamps, or recaptured are bit-identical to ordinary
+/// ones.
 #[test]
 fn training_continues_after_measured_steps() {
     let place = Place::new();
@@ -134,5 +135,5 @@ fn training_continues_after_measured_steps() {
         let state = trainer.state().fetch().expect("the state");
         state.iter().map(|(name, t)| (name.to_string(), t.bytes().to_vec())).collect::<Vec<_>>()
     });
-    assert!(states[0] == states[1], "the same bits");
+    assert!(states[0] == states[1], "bit-identical");
 }

@@ -173,10 +173,10 @@ fn bench_plan_estimates_multi_gpu_step() {
     let told = bench(&place, "plan --gpus 1");
     assert!(told.contains("mlperf_r50 on 1 H100") && !told.contains("all-reduce of"), "{told}");
     for (wrong, words) in [
-        ("--gpus 5000", "--gpus 5000: a plan is for 1 to 4096 GPUs"),
+        ("--gpus 5000", "--gpus 5000: must be from 1 to 4096"),
         ("--gpus 0", "--gpus 0: "),
         ("--device v100", "--device v100 is not known; choose one of a100, h100, h200"),
-        ("--images 0", "--images 0: a GPU takes 1 to 256 images"),
+        ("--images 0", "--images 0: must be from 1 to 256"),
         ("--positives 0", "--positives 0: "),
         ("--hop-us=-1", "--hop-us -1: must be above 0"),
         ("--padded 801x1344", "must be multiples of input.size_divisor, which is 32"),

@@ -157,21 +157,18 @@ fn fp16_detections_match_f32() {
     evaluator.keep_images(&backend);
     let places = 4 * trained.data().shapes.len() as u64;
     let made = device.counts().allocations - before;
-    assert_eq!(
-        made, places,
-        "two input buffers, inputs and index a shape, but no arena of its own"
-    );
-    // An image in a batch of one gives the same result as together with a second image.
+    assert_eq!(made, places, "per shape two input buffers, inputs and index, but no arena");
+    // The result for an image does not depend on whether the batch contains a second image.
     let alone = evaluator.detect(trainer.state(), &[3], &quiet).expect("detections");
     assert_eq!(alone[0], got[3]);
     let again = evaluator.detect(trainer.state(), &images, &quiet).expect("detections");
-    assert_eq!(again, got, "the same bits again");
+    assert_eq!(again, got, "repeated: bit-identical");
     // The images are now cached on the device.
     assert!(evaluator.kept_bytes() > 0);
     let before = device.counts();
     let kept = evaluator.detect(trainer.state(), &images, &quiet).expect("detections");
     assert_eq!(device.counts().uploads, before.uploads, "nothing is copied to the device");
-    assert_eq!(kept, got, "the same bits from the device's own copy");
+    assert_eq!(kept, got, "cached on the device: bit-identical");
     drop(evaluator);
     detections_in_floats(trained, &images, &wanted);
 }
@@ -244,7 +241,7 @@ fn detection_accepts_new_shapes_sizes_and_weights() {
         let (count, worst, masks) = matched(&both[0], &both[1]);
         println!("round {round}: {count}, {worst:.4} apart, masks {masks:.4}");
         assert!(count >= 4 && worst < SCORE_BOUND && masks > 0.95, "{count} {worst} {masks}");
-        assert_eq!(both[1][0], both[1][3], "what ran in between leaves no trace");
+        assert_eq!(both[1][0], both[1][3], "the runs in between have no effect");
         assert!(earlier.take().is_none_or(|e| e != both[1]), "the new weights are used");
         earlier = Some(std::mem::take(&mut both[1]));
         let until = trainer.steps_done() + 5;
@@ -274,7 +271,7 @@ fn replanning_leaks_no_graphs_streams_or_events() {
         image = magnified(&image);
         let ran = detector.run(0, std::slice::from_ref(&image), &mut model.state);
         ran.unwrap_or_else(|e| panic!("{e}"));
-        assert!(detector.input_bytes(0) > bytes, "it was planned anew");
+        assert!(detector.input_bytes(0) > bytes, "it was planned again");
         assert_eq!(gpu.alive(), once);
     }
     drop(detector);
@@ -328,7 +325,7 @@ fn overlapped_evaluation_ends_like_a_blocking_one() {
     let (late, waiting) = (end(true), end(false));
     assert_eq!(late.0, waiting.0, "the steps of metrics.jsonl");
     assert_eq!((&late.1, &late.3), (&waiting.1, &waiting.3), "checkpoints and report");
-    assert!(late.2 == waiting.2 && late.4 == waiting.4, "the same bits");
+    assert!(late.2 == waiting.2 && late.4 == waiting.4, "bit-identical");
     assert_eq!(late.5.detections, waiting.5.detections);
 }
 

@@ -55,7 +55,7 @@ static MAX_THREADS: LazyLock<BTreeMap<&str, u32>> = LazyLock::new(|| {
 
 /// Memory that a launch may access: the arena, the inputs, and each state tensor.
 struct Memory {
-    /// End of each region by its first byte.
+    /// End of each region, by the address of its first byte.
     regions: BTreeMap<DevicePtr, DevicePtr>,
 }
 
@@ -91,7 +91,7 @@ fn faults(launch: &Launch, memory: &Memory) -> Vec<String> {
     }
     let bound = MAX_THREADS.get(launch.kernel).copied().unwrap_or(0);
     if threads == 0 || threads > bound || !threads.is_multiple_of(32) {
-        faults.push(format!("has {threads} threads a block, and is compiled for {bound}"));
+        faults.push(format!("has {threads} threads per block, but is compiled for {bound}"));
     }
     for (sm, resources) in &kernel.on {
         let fault = resource_fault(launch, threads, resources);
@@ -106,7 +106,7 @@ fn faults(launch: &Launch, memory: &Memory) -> Vec<String> {
         }
         if !memory.holds(&touch) {
             faults.push(format!(
-                "reaches {} bytes at {:#x}, which no tensor has",
+                "accesses {} bytes at {:#x}, which are in no tensor",
                 touch.bytes, touch.ptr
             ));
         }
@@ -114,7 +114,8 @@ fn faults(launch: &Launch, memory: &Memory) -> Vec<String> {
     faults
 }
 
-/// Reports arguments that do not match the kernel's parameters, or exceed the maximum of a launch.
+/// Reports arguments that do not match the kernel's parameters, or exceed the maximum size per
+/// launch.
 fn argument_faults(launch: &Launch, kernel: &Kernel) -> Vec<String> {
     let mut faults = vec![];
     let given: Vec<usize> = launch.args.iter().map(|arg| arg.bytes().len()).collect();
@@ -134,7 +135,7 @@ fn resource_fault(launch: &Launch, threads: u32, resources: &Resources) -> Optio
     let shared = (resources.shared_bytes as usize).next_multiple_of(SHARED_ALIGNMENT)
         + launch.shared_bytes as usize;
     if shared > MAX_SHARED_BYTES {
-        return Some(format!("takes {shared} bytes of shared memory"));
+        return Some(format!("uses {shared} bytes of shared memory"));
     }
     let of_warp = (resources.registers * 32).next_multiple_of(REGISTER_UNIT).max(REGISTER_UNIT);
     let warps = REGISTERS / 4 / of_warp * 4;
@@ -300,7 +301,7 @@ fn mask_rcnn_r50_v2_launches_fit_gpu() {
     }
 }
 
-/// Three box heads, whose gradients are added to the mask head's in the maps.
+/// Three box heads, whose map gradients are added to the mask head's.
 #[test]
 fn cascade_launches_fit_gpu() {
     check_batches("detectron2_cascade_r50_3x", &[], &[2]);

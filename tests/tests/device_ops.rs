@@ -22,8 +22,8 @@ use kernels::{Cost, Precision};
 /// Ops with more FLOPs than this run once instead of twice, since the emulator reaches only a few
 /// GFLOP/s.
 const LARGE_FLOPS: u64 = 200_000_000;
-/// Ops with up to this many FLOPs are also run with the truncation of tensor cores, which takes ten
-/// times as long.
+/// Ops with up to this many FLOPs also run with accumulations truncated as in tensor cores, which
+/// takes ten times as long.
 const CUT_FLOPS: u64 = 20_000_000;
 
 /// Cases with more FLOPs are skipped in fp32 and tf32.

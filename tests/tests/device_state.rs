@@ -1,4 +1,5 @@
-//! State that moves between the CPU and a device does not depend on where it was.
+//! Training state on a device: checkpoints moved between CPU and device, optimizers, logged
+//! statistics, options, errors and memory.
 
 use std::sync::Arc;
 
@@ -161,7 +162,7 @@ fn accuracies_do_not_change_training() {
 }
 
 /// Collecting tensors does not affect a run, even on a device, where it prevents steps from
-/// overlapping. The collected gradients belong to the step.
+/// overlapping. The recorded loss is unchanged.
 #[test]
 fn collected_tensors_do_not_change_training() {
     let rules = "train.log=[{of='gradients', every=1}, {of='activations', every=1}]";
@@ -194,7 +195,7 @@ fn loss_weight_scales_its_gradients() {
     for open in [|| Backend::Cpu, on_device] {
         let (plain, _) = first(&[], &open());
         let (twice, _) = first(&weights(&|_| 2.0), &open());
-        assert_eq!(plain.losses, twice.losses, "losses are told without their weights");
+        assert_eq!(plain.losses, twice.losses, "losses are reported without their weights");
         assert_eq!(twice.loss, 2.0 * plain.loss);
         let ratio = twice.grad_norm / plain.grad_norm;
         assert!((ratio - 2.0).abs() < 0.01, "{ratio}");
@@ -224,7 +225,8 @@ fn recipe_options_reach_device_step() {
         let box_loss = |records: &[StepRecord]| {
             records[0].losses.iter().find(|(name, _)| *name == "loss_box_reg").expect("a loss").1
         };
-        // Proposals of an untrained model overlap little: with these thresholds some are positive.
+        // Proposals of an untrained model hardly overlap objects: with these thresholds some are
+        // positive.
         let low = ["model.roi.fg_iou=0.1", "model.roi.bg_iou=0.1"];
         let plain = of(&low);
         let giou = of(&[&low[..], &["model.box_head.loss=giou"]].concat());
@@ -270,11 +272,11 @@ fn ema_weights_replace_parameters_for_evaluation() {
             });
             assert_eq!(master, average);
             let is_rounded = |(w, e): (&f32, &f32)| (w - e).abs() <= e.abs() / 2048.0 + 1e-7;
-            assert!(weight.iter().zip(&average).all(is_rounded), "kernels read others");
+            assert!(weight.iter().zip(&average).all(is_rounded), "kernels read other values");
             Ok(())
         })
         .unwrap_or_else(|e| panic!("{e}"));
-    assert!(bits(&mut trainer) == before, "the parameters are not back");
+    assert!(bits(&mut trainer) == before, "the parameters were not restored");
     steps(&mut trainer, 1);
 }
 
@@ -290,8 +292,8 @@ fn state_change_between_steps_keeps_ring_consistent() {
     assert_eq!(losses(&records), losses(&steps(&mut whole, 6)));
 }
 
-/// If a kernel fails while steps are in flight, a later step returns its error, and so do further
-/// steps, without a wait or panic.
+/// If a kernel fails while steps are in flight, a later step and all steps after it return the
+/// error, without waiting or panicking.
 #[test]
 fn device_fault_fails_a_later_step() {
     let run = Run::new(&[]);
@@ -307,7 +309,7 @@ fn device_fault_fails_a_later_step() {
         .arg(buffer(Access::Write))
         .len(128);
     let stream = device.stream().expect("a stream");
-    device.launch(stream, &reads_what_nobody_wrote).expect("what it does shows when it runs");
+    device.launch(stream, &reads_what_nobody_wrote).expect("its error is reported when it runs");
     let told =
         |result: Result<StepRecord, _>| result.map_err(|e: engine::EngineError| e.to_string());
     let failed = (0..20).map(|_| told(trainer.step(100))).find_map(Result::err);
@@ -315,7 +317,7 @@ fn device_fault_fails_a_later_step() {
     assert!(failed.contains("relu_mask_f16") && failed.contains("uninitialised"), "{failed}");
     // The name of the first failing call depends on the device's progress, so it is ignored.
     let fault = |text: &str| text.split_once(": ").expect("a call and its error").1.to_string();
-    let again = told(trainer.step(100)).expect_err("it stays so");
+    let again = told(trainer.step(100)).expect_err("the error persists");
     assert_eq!(fault(&again), fault(&failed));
 }
 
@@ -346,6 +348,6 @@ fn memory_estimate_equals_allocated_memory() {
         assert_eq!(free(), now);
         assert_eq!(handles(), (stream + 1, event + 1));
         drop(trainer);
-        assert_eq!(free(), before, "all of it comes back");
+        assert_eq!(free(), before, "all memory is released");
     }
 }

@@ -45,8 +45,9 @@ fn hopper_step_matches_f32() {
     });
 }
 
-/// A batch that does not fit is rejected; the message names the largest batch that fits, also
-/// during evaluations, which need more memory than steps, and with memory left for code and graphs.
+/// A batch that does not fit is rejected, and the message names the largest batch that does: with
+/// it, evaluations, which need more memory than steps, fit as well, and memory is left for code and
+/// graphs.
 #[test]
 fn advised_batch_fits_with_evaluation() {
     const KEPT: usize = 1 << 30;

@@ -43,8 +43,8 @@ fn kernels(step: &Prepared) -> BTreeMap<&'static str, usize> {
     kernels
 }
 
-/// No backward node over backbone and FPN maps only adds or masks. One sum remains, of the gradient
-/// of the coarsest output and that from its subsampled map: 6 MB.
+/// In the backward pass, no node over backbone and FPN maps only adds or masks, except for one sum:
+/// the gradient of the coarsest output plus the gradient of its subsampled map, 6 MB.
 #[test]
 fn fusion_leaves_one_elementwise_sum_in_backbone_and_fpn() {
     let (plain, fused) = (step(&Fused::all()), step(&[]));

@@ -170,7 +170,7 @@ fn gpu_checks_report_fault_and_hang_and_run_the_rest() {
     let failed: Vec<&str> = said.out.lines().filter(|line| line.starts_with("FAILED ")).collect();
     assert_eq!(said.code, 1);
     let faults = failed.iter().filter(|line| line.contains("CUDA_ERROR_ILLEGAL_ADDRESS")).count();
-    let hung = failed.iter().filter(|line| **line == "FAILED giou_loss: no end after 15 s").count();
+    let hung = failed.iter().filter(|line| **line == "FAILED giou_loss: hung for 15 s").count();
     assert!(hung == 1 && faults > 0 && hung + faults == failed.len(), "{failed:?}");
     let end = said.out.lines().last().unwrap_or_default();
     let counts: Vec<usize> = end.split(' ').filter_map(|word| word.parse().ok()).collect();

@@ -56,14 +56,14 @@ fn script(place: &Place, name: &str, arguments: &[&str], variables: &[(&str, &st
     command
 }
 
-/// Runs the script, which must end with `code`; `tells` lists files, or `err`, and text that they
-/// must contain.
+/// Runs the script, which must end with `code`; `tells` lists files, or `err` for standard error,
+/// each with the text that it must contain.
 fn ends(command: &mut Command, place: &Place, code: i32, tells: &[(&str, &str)]) -> Said {
     let said = said(command);
     assert_eq!(said.code, code, "{command:?}\n{}{}", said.out, said.err);
     for (file, words) in tells {
         let told = if *file == "err" { said.err.clone() } else { place.text(file) };
-        assert!(told.contains(words), "{command:?}: {file} holds no {words}\n{told}");
+        assert!(told.contains(words), "{command:?}: {file} lacks {words}\n{told}");
     }
     said
 }
@@ -77,8 +77,8 @@ fn is_interrupted(command: &Command, place: &Place, ranks: [usize; 2]) {
         assert!(begin.elapsed() < Duration::from_secs(60), "not all ranks begin: {command:?}");
         sleep(Duration::from_millis(20));
     }
-    kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs still");
-    let code = child.wait().expect("it ends, as the ranks do by themselves").code();
+    kill_process(Pid::from_child(&child), Signal::TERM).expect("it is still running");
+    let code = child.wait().expect("it ends when its ranks end").code();
     assert_eq!(code, Some(INTERRUPTED), "{command:?}");
 }
 
@@ -262,7 +262,7 @@ fn example_job_names_known_preset_keys_and_channels() {
         .map(|of| format!("/opt/ml/input/data/{}", of["ChannelName"].as_str().expect("a name")))
         .collect();
     for (name, value) in job["HyperParameters"].as_object().expect("parameters") {
-        let value = value.as_str().expect("SageMaker takes text alone");
+        let value = value.as_str().expect("SageMaker accepts only text");
         match name.as_str() {
             "config" => assert!(configs::preset(value).is_some(), "{value}"),
             name => assert!(engine::config::schema().key(name).is_some(), "{name}"),

@@ -153,7 +153,7 @@ fn program_pictures_match_code() {
         let stored = fs::read_to_string(folder.join(name)).unwrap_or_default();
         assert!(
             stored == svg,
-            "{FOLDER}/{name} is not what the code draws; write it anew with \
+            "{FOLDER}/{name} differs from the code's picture; overwrite it with \
              ONEGRAPH_PICTURES=write cargo test --release -p tests --test pictures"
         );
     }
@@ -172,8 +172,8 @@ fn source_lines_shown_in_diagrams_exist() {
     }
 }
 
-/// A batch occupies its slot until the host has read its row, and an input buffer until its step
-/// ends; one step runs at a time. So no data is overwritten before it is read.
+/// A batch occupies its slot until the host has read its row of results, and an input buffer until
+/// its step ends; one step runs at a time. So no data is overwritten before it is read.
 #[test]
 fn pictured_slots_have_one_batch_at_a_time() {
     let boxes = boxes("slots.svg");
@@ -187,7 +187,7 @@ fn pictured_slots_have_one_batch_at_a_time() {
     }
 }
 
-/// K-blocks are multiplied in order, each is copied from three iterations earlier on, and no stage
+/// K-blocks are multiplied in order, the copy of each starts three iterations earlier, and no stage
 /// has two owners.
 #[test]
 fn pictured_pipeline_stage_has_one_owner() {
@@ -205,8 +205,8 @@ fn pictured_pipeline_stage_has_one_owner() {
 }
 
 /// Each chunk `line:chunk` of the four grids is at the position that the kernels use, with eight
-/// bank groups per row. With swizzling, the chunks with one index in eight consecutive rows are in
-/// eight different groups.
+/// bank groups per row. With swizzling, the chunks with the same index in eight consecutive rows
+/// are in eight different groups.
 #[test]
 fn pictured_chunks_match_kernel_swizzle() {
     let svg = fs::read_to_string(checkout().join(FOLDER).join("swizzle.svg")).expect("a picture");

@@ -101,7 +101,7 @@ fn device_ranks_match_single_device_step() {
         assert!((loss(&alone) - loss(&ranks[0])).abs() < 1e-4 * loss(&alone), "{count} ranks");
     }
     let (first, again) = (on_devices(&run, 2, 3, 3), on_devices(&run, 2, 3, 8));
-    assert!(first[1].state == again[0].state, "two runs, in other orders of blocks and streams");
+    assert!(first[1].state == again[0].state, "two runs, different orders of blocks and streams");
 }
 
 /// All-reduces in a group of one rank only round gradients to fp16, also if images are missing in

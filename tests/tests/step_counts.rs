@@ -89,8 +89,8 @@ impl Conv {
         2 * self.images * self.positions() * self.filters * self.filter_len()
     }
 
-    /// Number of pairs of output position and filter position along an axis whose input position is
-    /// inside.
+    /// Along an axis, the number of (output position, filter tap) pairs whose input position is
+    /// inside the map.
     fn inside(&self, axis: usize) -> u64 {
         let lies = |p: u64, r: u64| {
             let at = p * self.stride + r;
@@ -100,8 +100,8 @@ impl Conv {
         (0..self.output[axis]).map(taps).sum()
     }
 
-    /// Along an axis, the numbers of filter positions and of positions of a residue class, and of
-    /// pairs whose output position is inside.
+    /// For one axis and residue class: the number of filter taps, of input positions, and of (input
+    /// position, tap) pairs whose output position is inside the map.
     fn class(&self, axis: usize, residue: u64) -> [u64; 3] {
         let (kernel, stride, pad) = (self.kernel[axis], self.stride, self.pad);
         let taps = kernel.saturating_sub(residue).div_ceil(stride);
@@ -125,7 +125,8 @@ struct GemmWork {
     /// Length of the reduction, and its number of k-blocks.
     k: u64,
     k_blocks: u64,
-    /// Valid values of the left and right operand, which a column or row of tiles reads.
+    /// Valid values of the left operand, which each column of tiles reads, and of the right
+    /// operand, which each row reads.
     left: u64,
     right: u64,
 }
@@ -192,14 +193,14 @@ impl GemmWork {
         rows * columns * self.k_blocks * (tile / 16) * (tile / 8) * (DEPTH / 16)
     }
 
-    /// Number of MMAs that compute an RPN's outputs from complete hidden tiles: 16 hidden columns
-    /// are one step of the reduction, and there are two output tiles.
+    /// Number of MMAs that compute an RPN's outputs from complete tiles of the hidden layer: each
+    /// step of the reduction covers 16 hidden columns, and there are two output tiles.
     fn rpn_mma(&self, tile: u64) -> u64 {
         let [rows, columns] = self.tiles(tile);
         rows * columns * (tile / 16) * (tile / 16) * 2
     }
 
-    /// Bytes read of both operands: each column of tiles reads the left operand, each row the right
+    /// Bytes that the tiles read: each column of tiles reads the left operand, each row the right
     /// one.
     fn copied_bytes(&self, tile: u64) -> u64 {
         let [rows, columns] = self.tiles(tile);
@@ -261,7 +262,7 @@ fn check_rpn_head(
     assert_eq!(mma, sum(&|p| p.mma(tile) + p.rpn_mma(tile)), "{products:?}");
     let flops = sum(&|p| p.flops() + 2 * p.rows * p.columns * 5 * anchors);
     assert_eq!(flops, node.cost.flops, "FLOPs of the op's cost");
-    assert!(mma * MMA_FLOPS >= flops, "fewer products than FLOPs");
+    assert!(mma * MMA_FLOPS >= flops, "fewer FLOPs in MMAs than needed");
     let copied = counted.requests(Operation::CopyFromGlobal).bytes;
     assert_eq!(copied, sum(&|p| p.copied_bytes(tile)), "bytes copied of {products:?}");
     let stored = counted.requests(Operation::StoreGlobal).bytes;
@@ -278,11 +279,11 @@ fn check(node: &CountedNode, (launch, counted): &(Launch, Counted), tile: u64) -
     let sum = |of: &dyn Fn(&GemmWork) -> u64| products.iter().map(of).sum::<u64>();
     let of = |operation| counted.requests(operation);
     let mma = of(Operation::Mma).count;
-    assert_eq!(mma, sum(&|p| p.mma(tile)), "{name}: products of {products:?}");
-    assert!(mma * MMA_FLOPS >= sum(&GemmWork::flops), "{name}: fewer products than FLOPs");
+    assert_eq!(mma, sum(&|p| p.mma(tile)), "{name}: MMAs of {products:?}");
+    assert!(mma * MMA_FLOPS >= sum(&GemmWork::flops), "{name}: too few MMAs for the FLOPs");
     assert_eq!(conv.flops(), node.cost.flops, "{name}: FLOPs of the op's cost");
     if images == conv.images {
-        assert!(mma * MMA_FLOPS >= node.cost.flops, "{name}: fewer products than the cost's FLOPs");
+        assert!(mma * MMA_FLOPS >= node.cost.flops, "{name}: too few MMAs for the cost");
     }
     let (read, written) = (of(Operation::CopyFromGlobal).bytes, of(Operation::StoreGlobal).bytes);
     if !launch.kernel.ends_with("unaligned") {
@@ -303,7 +304,7 @@ fn check(node: &CountedNode, (launch, counted): &(Launch, Counted), tile: u64) -
 fn check_node(node: &CountedNode) -> bool {
     let products: Vec<_> = node.launches.iter().filter_map(|l| Some((l, tile(&l.0)?))).collect();
     let [(product, tile)] = products[..] else {
-        panic!("{}: no one product in {:?}", node.name, node.launches)
+        panic!("{}: not exactly one GEMM in {:?}", node.name, node.launches)
     };
     let is_partial = match rpn_levels(&product.0) {
         Some(levels) => {
@@ -323,12 +324,12 @@ fn check_node(node: &CountedNode) -> bool {
 /// the bytes of its output.
 #[test]
 fn step_gemm_work_matches_costs() {
-    // With capacity for more positives than the images have, the mask head's GEMMs stop at the
-    // count.
+    // The capacity for positives exceeds their number in the images, so the mask head's GEMMs stop
+    // at the count.
     let set = ["model.roi.batch_size_per_image=64".to_string()];
     let config = Config::load("micro", &set).expect("the preset loads");
     let gpu = TestGpu::new("A100 COUNT=1");
     let nodes = counted_gemms(&config, Arc::new(gpu.open()), || gpu.take_counted(), Counted::is_of);
     let partial = nodes.iter().filter(|node| check_node(node)).count();
-    assert!(partial > 0, "every product had all its images");
+    assert!(partial > 0, "every GEMM had all its images");
 }

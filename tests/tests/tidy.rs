@@ -37,7 +37,7 @@ fn rust_files() -> Vec<File> {
 fn source_files() -> Vec<File> {
     let is_source = |file: &File| file.path.ends_with(".rs") || cuda::is_cuda(file);
     let files: Vec<File> = tracked().into_iter().filter(is_source).collect();
-    assert!(files.len() > 500, "{} source files: these checks prove nothing", files.len());
+    assert!(files.len() > 500, "only {} source files were found", files.len());
     files
 }
 
@@ -65,7 +65,7 @@ fn every_source_file_has_a_header() {
     let without = source_files().into_iter().filter(|file| !begins(file));
     hold(
         without
-            .map(|file| format!("{}: say in its first line what it is for", file.path))
+            .map(|file| format!("{}: its first line must state its purpose", file.path))
             .collect(),
     );
 }

@@ -2,10 +2,10 @@
 """Measures PyTorch's throughput on this GPU for the two limits of a kernel: an fp16 GEMM (TFLOP/s)
 and a copy of device memory (GB/s, bytes read and written).
 
-Random data, a warm GPU; each figure is the median of its runs, timed with CUDA events. The file of
---json is rewritten after each figure; `bench nodes --ceilings` reads its `fp16_tflops` and
-`copy_gb_per_s`. On a CPU (--device cpu --tiny) the GEMM is in fp32, and the figures only show that
-the script runs.
+The data is random, and the GPU is warmed up; each figure is the median of its runs, timed with CUDA
+events. The file of --json is rewritten after each figure; `bench nodes --ceilings` reads its
+`fp16_tflops` and `copy_gb_per_s`. On a CPU (--device cpu --tiny) the GEMM is in fp32, and the
+figures only show that the script runs.
 """
 import argparse
 import json

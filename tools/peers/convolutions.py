@@ -5,9 +5,9 @@ channels last, cudnn.benchmark on, each shape separately.
 The shapes come from `bench nodes --shapes FILE`: a list of objects with op, pass, n, h, w, c, k, r,
 s, stride, pad and count (launches per step). Shapes with the most FLOPs are measured first. Times
 do not include bias, ReLU, norm or addition, which onegraph computes in the same kernel. Random
-data; each time is the median of the runs, timed with CUDA events, with L2 in the state after the
-previous run. The file of --json is rewritten after each figure. On a CPU (--device cpu --tiny) the
-figures only show that the script runs.
+data; each time is the median of the runs, timed with CUDA events; L2 is not flushed between runs.
+The file of --json is rewritten after each figure. On a CPU (--device cpu --tiny) the figures only
+show that the script runs.
 """
 import argparse
 import json
@@ -22,7 +22,7 @@ LEAD_CYCLES = 1_000_000
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--shapes", required=True, help="list of shapes of `bench nodes --shapes`")
+    parser.add_argument("--shapes", required=True, help="file written by `bench nodes --shapes`")
     parser.add_argument("--device", default="cuda", choices=("cpu", "cuda"))
     parser.add_argument("--tiny", action="store_true", help="reduce all sizes, to test the script")
     parser.add_argument("--repeats", type=int, default=10, help="timed runs per shape")

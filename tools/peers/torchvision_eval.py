@@ -2,12 +2,12 @@
 """Times detection with torchvision's maskrcnn_resnet50_fpn, for comparison with `bench infer`.
 
 Eval mode, random weights, no download. The timed call is model(images): resizing, network, boxes,
-and in the part `masks` also pasting masks at image size (not thresholded, not encoded); the part
-`boxes` does not paste. Images are random noise of the network's input size, and are on the device
-before the clock starts. Works with torch 1.13 and torchvision 0.14, and with newer versions.
+and with part `masks` also pasting masks at image size (not thresholded, not encoded), but not with
+part `boxes`. Images are random noise of the network's input size, and are on the device before the
+clock starts. Works with torch 1.13 and torchvision 0.14, and with newer versions.
 
 Scores of random weights are meaningless: with --score-threshold 0 every image has the maximum
-number of detections (--detections), as in `bench infer`; with the usual 0.05 it has none.
+number of detections (--detections), as in `bench infer`; with the usual 0.05 there are none.
 """
 import argparse
 import json

@@ -16,7 +16,7 @@ pub(super) struct Run {
 pub(super) struct Case {
     /// Images per run.
     pub(super) size: usize,
-    /// Padded shapes that ran.
+    /// Padded shapes of the batches.
     pub(super) padded: Vec<String>,
     pub(super) runs: Vec<Run>,
     /// Milliseconds of scoring, per image.

@@ -89,7 +89,7 @@ pub(crate) fn run(args: &InferArgs) -> anyhow::Result<()> {
     let told = match &weights {
         None => "random".to_string(),
         Some(path) if random == 0 => path.display().to_string(),
-        Some(path) => format!("{}, {random} missing tensors random", path.display()),
+        Some(path) => format!("{}, {random} missing tensors are random", path.display()),
     };
     let threshold = config.model.detections.score_threshold;
     let (device, is_device) = match &backend {

@@ -106,7 +106,7 @@ pub(crate) fn run(args: &NodesArgs) -> anyhow::Result<()> {
         return write_json(path, &shapes::shapes(&config, &args.preset, shape)?);
     }
     let Backend::Device(device) = args.device.open()? else {
-        bail!("a step is profiled launch by launch on a GPU; on the CPU `bench` shows its parts");
+        bail!("profiling launch by launch needs a GPU; on the CPU, run `bench --steps N`");
     };
     let ceilings = Ceilings::of(args.ceilings.as_deref(), &device.name())?;
     let data = open_data(args, &mut config)?;

@@ -57,7 +57,7 @@ pub(crate) struct PlanArgs {
     json: Option<PathBuf>,
 }
 
-/// The step with `gpus` GPUs; each list goes from the fast to the slow case.
+/// The step with `gpus` GPUs; each list is ordered from the fast to the slow case.
 #[derive(Debug, Serialize)]
 struct Scaling {
     gpus: usize,
@@ -69,12 +69,12 @@ impl PlanArgs {
     fn check(&self) -> anyhow::Result<()> {
         ensure!(
             (1..=MAX_GPUS).contains(&self.gpus),
-            "--gpus {}: a plan is for 1 to {MAX_GPUS} GPUs",
+            "--gpus {}: must be from 1 to {MAX_GPUS}",
             self.gpus
         );
         ensure!(
             self.images.is_none_or(|images| (1..=MAX_IMAGES).contains(&images)),
-            "--images {}: a GPU takes 1 to {MAX_IMAGES} images",
+            "--images {}: must be from 1 to {MAX_IMAGES}",
             self.images.unwrap_or(0)
         );
         for (name, value) in [

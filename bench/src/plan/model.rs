@@ -278,8 +278,8 @@ fn moved_bytes(task: &Task) -> f64 {
 fn gemm_len(program: &Program, node: &Node) -> (f64, Option<usize>) {
     let len = |t: &TensorId| program.desc(*t).len();
     if (node.op.as_ref() as &dyn Any).is::<RpnHead>() {
-        // The hidden maps are not stored as tensors: per position the outputs have A + 4A elements,
-        // the hidden map `hidden`.
+        // The hidden map is not stored as a tensor. Per position, the outputs have A + 4A elements,
+        // and the hidden map has `hidden` elements.
         let [hidden, anchors] = [1, 3].map(|input| len(&node.inputs[input]));
         let outputs: usize = node.outputs.iter().map(len).sum();
         return (outputs as f64 / (5 * anchors) as f64 * hidden as f64, Some(hidden));
@@ -291,6 +291,7 @@ fn gemm_len(program: &Program, node: &Node) -> (f64, Option<usize>) {
         let [x, y] = [node.inputs[0], node.outputs[0]].map(|t| program.desc(t).dim(-1));
         layer.depth_on_gpu(x, y)
     });
-    // Merged groups multiply zeros as well: dividing the outputs increases the depth accordingly.
+    // Merged groups also multiply zeros. The depth is FLOPs divided by this length, so dividing the
+    // number of outputs increases the depth accordingly.
     (node.outputs.first().map_or(1, len) as f64 / zeros as f64, None)
 }

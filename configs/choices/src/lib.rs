@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Storage type of feature maps, gradients and the weights that kernels read on a GPU, and the type
-/// of their GEMMs. Accumulation is always in fp32.
+/// Storage type of feature maps, gradients and the weights that kernels read on a GPU, and operand
+/// type of GEMMs. Accumulation is always in fp32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Precision {
@@ -80,8 +80,8 @@ pub enum LevelEps {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PasteRule {
-    /// Mask padded with zeros, resized to the box that is enlarged in proportion and rounded to
-    /// integers.
+    /// Mask padded with zeros and resized to the box, which is enlarged in proportion and rounded
+    /// to integers.
     #[default]
     IntegerBox,
     /// Mask sampled at the centre of each pixel of the unrounded box.

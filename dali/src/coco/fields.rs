@@ -1,4 +1,4 @@
-//! Parses fields with their allowed values, and finds the invalid field of an entry.
+//! Parses fields, lists their allowed values, and finds the invalid field of an entry.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Number, Value};
 
-/// Replaces NaN and Infinity: an object, which every field rejects.
+/// Replacement for NaN and Infinity: an object, which every field rejects.
 const NOT_A_NUMBER: &str = r#"{"NaN":null}"#;
 
 /// Reads an id: an integer, also written as `3.0`, as pandas does.
@@ -34,7 +34,7 @@ pub fn ids<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<u64>
     Ok(ids.map(|ids| ids.into_iter().map(|Id(id)| id).collect()))
 }
 
-/// Reads a number of pixels, in the notations of an [`id`].
+/// Reads a number of pixels, in the notations that [`id`] accepts.
 ///
 /// # Errors
 /// Any other value.
@@ -63,8 +63,8 @@ pub fn rotation<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Er
     Ok(Value::deserialize(deserializer)?["rotation"].as_f64().unwrap_or(0.0))
 }
 
-/// The upright bounding box of a box (x, y, width, height) that is rotated about its centre. COCO's
-/// boxes are not rotated; for a rotated box CVAT writes the unrotated one and
+/// The axis-aligned bounding box of a box (x, y, width, height) that is rotated about its centre.
+/// COCO's boxes are not rotated; for a rotated box CVAT writes the unrotated one and
 /// `attributes.rotation`.
 pub fn turned_box([x, y, w, h]: [f64; 4], degrees: f64) -> [f64; 4] {
     let (sin, cos) = degrees.to_radians().sin_cos();

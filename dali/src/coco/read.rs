@@ -1,5 +1,5 @@
 //! Reads the entries of a COCO file. The file is first split into entries, which are then parsed in
-//! parallel, so that an error includes the entry's id and field.
+//! parallel. Errors include the entry's id and field.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -14,7 +14,7 @@ use super::fields::{expected, field_at, without_nan};
 use super::types::{Annotation, Category, Dataset, Image};
 use crate::error::DaliError;
 
-/// The advice to a user whose annotations have another format.
+/// Advice in errors about annotations in a different format.
 const CONVERT: &str = "YOLO, VOC, LabelMe and other formats must be converted to COCO first";
 
 #[derive(Deserialize)]
@@ -57,7 +57,7 @@ pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Dataset, DaliError> {
     let categories = &dataset.categories;
     unique(path, "images", "id", dataset.images.iter().map(|image| image.id))?;
     unique(path, "categories", "id", categories.iter().map(|category| category.id))?;
-    // The root category is omitted later, so its name need not be unique.
+    // The store omits the root category, so its name need not be unique.
     let root = dataset.root();
     let name = |category: &Category| match Some(category.id) == root {
         true => "\0".to_string(),

@@ -22,7 +22,7 @@ pub struct Dataset {
 
 impl Dataset {
     /// The id of the root category: it has no objects, and is the `supercategory` of all other
-    /// categories. Roboflow writes the project's name as one.
+    /// categories. Roboflow writes one with the project's name.
     pub(crate) fn root(&self) -> Option<u64> {
         let mut below: HashMap<&str, usize> = HashMap::new();
         for above in self.categories.iter().filter_map(|of| of.supercategory.as_deref()) {
@@ -106,8 +106,7 @@ pub struct Annotation {
     /// The mask.
     #[serde(default)]
     pub segmentation: Option<Segmentation>,
-    /// x, y in pixels and visibility (0, 1 or 2) of each keypoint, consecutively; not validated
-    /// yet.
+    /// x, y (pixels) and visibility (0, 1 or 2) of each keypoint, consecutively; not validated yet.
     #[serde(default)]
     pub keypoints: Option<Vec<f64>>,
     /// Rotation of the box in degrees, from CVAT's `attributes`.
@@ -130,7 +129,7 @@ pub struct Category {
     #[serde(default, deserialize_with = "or_none")]
     pub keypoints: Vec<String>,
     /// Pairs of keypoints (counted from 1) that are connected by a line. Invalid items of the list
-    /// are ignored, as the lines are only drawn.
+    /// are ignored, as the lines only serve for drawing.
     #[serde(default, deserialize_with = "pairs")]
     pub skeleton: Vec<[u32; 2]>,
     /// Name of the group that contains the category.
@@ -138,8 +137,8 @@ pub struct Category {
     pub supercategory: Option<String>,
 }
 
-// The source key of a store is computed from this text. Without keypoints the text is as in
-// versions without support for them, so that existing stores keep their key.
+// The source key of a store is computed from this text. Without keypoints the text equals that of
+// versions without keypoint support, so that existing stores keep their key.
 impl fmt::Debug for Annotation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {

@@ -28,8 +28,8 @@ pub(super) fn name(bytes: &[u8]) -> Option<&'static str> {
     let known = FORMATS.iter().find(|(name, at, magic)| {
         let begins_alike = match *name {
             "WebP" => begins(0, b"RIFF"),
-            // Texts may also start with these two letters, so the reserved fields after the size
-            // must be zero.
+            // Text files may also start with these two letters, so the reserved fields after the
+            // size must be zero.
             "BMP" => begins(0, b"BM"),
             _ => true,
         };

@@ -57,7 +57,7 @@ fn check_sampling(frame: &[u8]) -> Result<(), DecodeFault> {
     let known = factors.iter().flatten().all(|factor| (1..=4).contains(factor));
     let is_finer = |[h, v]: &[u8; 2]| *h > factors[0][0] || *v > factors[0][1];
     if !known || factors.iter().any(is_finer) {
-        let reason = format!("it has the unusual sampling factors {factors:?}: save it again");
+        let reason = format!("it has the unsupported sampling factors {factors:?}: save it again");
         return Err(DecodeFault::Corrupt(reason));
     }
     Ok(())
@@ -113,8 +113,8 @@ fn decode_with(bytes: &[u8], out: &mut [u8], strict: bool) -> Result<(), DecodeF
     decoder.decode_into(out).map_err(corrupt)
 }
 
-/// The next marker at or after `at` that has a segment or is the end of the image; its segment, and
-/// the position after the segment.
+/// The next marker at or after `at` that has a segment or is the end of the image; returns the
+/// marker, its segment, and the position after the segment.
 fn next_segment(bytes: &[u8], mut at: usize) -> Option<(u8, &[u8], usize)> {
     loop {
         let (marker, after) = next_marker(bytes, at)?;

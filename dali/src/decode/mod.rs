@@ -23,7 +23,7 @@ pub enum Exif {
     /// reported.
     #[default]
     Ignore,
-    /// Pixels are rotated by `prep` and stored raw: for annotations that refer to the displayed
+    /// `prep` rotates the pixels and stores them raw. For annotations that refer to the displayed
     /// orientation.
     Apply,
 }
@@ -155,7 +155,7 @@ fn within(height: u32, width: u32, max: usize) -> Result<(), DecodeFault> {
 /// 8 bits loses levels, returns a message for the user, to be printed after the file name.
 ///
 /// # Errors
-/// [`DecodeFault`] if the file does not decode or `out` has another size.
+/// [`DecodeFault`] if the file does not decode or `out` has the wrong size.
 pub fn decode_rgb_into(bytes: &[u8], out: &mut [u8]) -> Result<Option<String>, DecodeFault> {
     let format = format_of(bytes)?;
     guarded(|| match format {

@@ -11,8 +11,8 @@ use image::{DynamicImage, ExtendedColorType, ImageDecoder, ImageError, Limits};
 
 use super::{DecodeFault, ImageFormat, ImageInfo, orientation};
 
-/// Memory limit for everything except the pixels (text, colour profiles etc.), whose decompressed
-/// size may be huge even in a small file.
+/// Memory limit for metadata (text, colour profiles etc.), whose decompressed size may be huge even
+/// in a small file.
 const MAX_REST_BYTES: usize = 64 << 20;
 /// RGB and alpha with 16 bits each.
 const MAX_BYTES_PER_PIXEL: usize = 8;
@@ -55,8 +55,8 @@ pub(super) fn decode_rgb_into(
     })
 }
 
-/// A message about lost levels in a 16-bit picture that uses only the low bits, as 10-bit and
-/// 12-bit cameras and microscopes write. Multiples of 257 are 8-bit values, which lose nothing.
+/// A message about lost levels in a 16-bit picture that uses only the low bits, such as pictures
+/// from 10-bit and 12-bit cameras. Multiples of 257 are 8-bit values, which lose nothing.
 fn lost_levels(picture: &DynamicImage) -> Option<String> {
     let colour = picture.color();
     if colour.bytes_per_pixel() != 2 * colour.channel_count() {

@@ -1,4 +1,4 @@
-//! Converts the pictures and objects that a reader returns into a data set with ids.
+//! Converts a reader's pictures and objects into a data set with ids.
 
 use std::collections::{BTreeSet, HashMap};
 

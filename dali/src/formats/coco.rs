@@ -1,4 +1,5 @@
-//! COCO and LVIS: finds the annotation file and the folder of its images; [`crate::prep`] reads it.
+//! COCO and LVIS: finds the annotation file and the folder of its images; [`crate::prep`] reads the
+//! file.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -28,7 +29,7 @@ fn files_of(folder: &Folder) -> Vec<&str> {
     files.filter(|file| folder.start_of(file).is_none_or(is)).collect()
 }
 
-/// The first readable annotation file, and whether it is an LVIS file, according to its name or its
+/// The first readable annotation file, and true if it is an LVIS file, according to its name or its
 /// first entries.
 fn first_of(folder: &Folder) -> Option<(&str, bool)> {
     let mut files = files_of(folder).into_iter();

@@ -138,7 +138,7 @@ fn objects(
     Ok((objects, num_skipped))
 }
 
-/// The area of a shape; `None` for a shape without one, such as a line or a point.
+/// The region of a shape; `None` for a shape without area, such as a line or a point.
 fn part(shape: Node<'_, '_>, size: [u32; 2]) -> Result<Option<Part>, String> {
     let at = |key: &str| number(shape, key);
     let turn = || shape.attribute("rotation").map_or(Ok(0.0), |_| at("rotation"));

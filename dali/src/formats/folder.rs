@@ -36,8 +36,8 @@ pub(super) struct Folder {
     /// Paths relative to the root, with `/` as separator, sorted bytewise so that the order is the
     /// same on every machine.
     pub(super) files: Vec<String>,
-    /// Links to folders that are already listed, each with the path of the listed folder; both end
-    /// in `/`.
+    /// Links to folders that are already listed: the path of the link and of the listed folder,
+    /// both ending in `/`.
     again: Vec<(String, String)>,
 }
 
@@ -94,7 +94,7 @@ impl Folder {
                 return Err(fault(&self.root, format!("holds more than {MAX_FILES} files")));
             }
         }
-        // Sorted so that folders precede the links to them.
+        // Sorted, so that folders precede links to them.
         folders.sort_unstable();
         for (_, path) in folders {
             let before = self.files.len();
@@ -120,7 +120,7 @@ impl Folder {
             || file.match_indices('/').any(|(at, _)| is_listed(&file[..at]))
     }
 
-    /// A path, with links replaced by the folders that they lead to, as in `files`.
+    /// A path as in `files`: links are replaced by the folders to which they lead.
     pub(super) fn listed(&self, path: &str) -> String {
         let folder = format!("{path}/");
         let found = self.again.iter().find(|(link, _)| folder.starts_with(link));
@@ -134,8 +134,8 @@ impl Folder {
         files.take_while(move |file| file.starts_with(prefix))
     }
 
-    /// The files under `prefix` (which ends in `/`, or is empty) with the extension, in upper or
-    /// lower case.
+    /// The files under `prefix` (which ends in `/`, or is empty) with this extension; case is
+    /// ignored.
     pub(super) fn with<'a>(
         &'a self,
         prefix: &'a str,
@@ -169,8 +169,8 @@ impl Folder {
         Ok(text.strip_prefix('\u{feff}').map(str::to_string).unwrap_or(text))
     }
 
-    /// Height and width of an image; `None` if its header cannot be read: `prep` then reports or
-    /// skips the image.
+    /// Height and width of an image; `None` if its header cannot be read (`prep` then reports or
+    /// skips the image).
     pub(super) fn size_of(&self, image: &str, request: &Request) -> Option<[u32; 2]> {
         let path = self.path(image);
         let max_pixels = request.max_image_pixels;
@@ -184,19 +184,19 @@ impl Folder {
     }
 }
 
-/// The results of `read` for all items, or the error of the first item that fails.
+/// The results of `read` for all items, or the error of the first failing item in order.
 pub(super) fn each<I: IntoParallelIterator, T: Send>(
     items: I,
     read: impl Fn(I::Item) -> Result<T, DaliError> + Sync + Send,
 ) -> Result<Vec<T>, DaliError> {
-    // All results are collected first, as items are read in parallel and any of them may fail
-    // first.
+    // All results are collected first: items are read in parallel, so the first error in time need
+    // not be the first in order.
     let all: Vec<_> = items.into_par_iter().map(read).collect();
     all.into_iter().collect()
 }
 
-/// Rejects two images with the same annotation file, `of(image)`, as its objects belong to one of
-/// them.
+/// Rejects two images with the same annotation file, `of(image)`: its objects can belong to only
+/// one image.
 ///
 /// # Errors
 /// [`DaliError::Annotations`] with the second image.
@@ -215,7 +215,7 @@ pub(super) fn one_each<'a, K: Eq + Hash>(
     Ok(())
 }
 
-/// Images by file name, to find an image whose path in an annotation file differs.
+/// Images by file name, to find an image although its path in an annotation file differs.
 pub(super) struct ByName<'a> {
     folder: &'a Folder,
     names: HashMap<&'a str, Vec<&'a str>>,
@@ -230,8 +230,8 @@ impl<'a> ByName<'a> {
         ByName { folder, names }
     }
 
-    /// The image called `name`: at this path below one of `bases` (each ending in `/`), or else the
-    /// only image with this file name.
+    /// The image `name`: at this path below one of `bases` (each ending in `/`), or else the only
+    /// image with the same file name.
     ///
     /// # Errors
     /// A message if there is no such file, or several.

@@ -1,4 +1,4 @@
-//! Finds the keys in the text of a JSON file, which may be truncated.
+//! Finds the keys in JSON text, which may be truncated.
 
 /// Each key: its depth (1 at the top), its text, and the position after its colon.
 pub(super) fn keys(json: &[u8]) -> impl Iterator<Item = (usize, &[u8], usize)> {

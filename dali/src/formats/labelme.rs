@@ -14,7 +14,7 @@ use super::pixels::{self, Values};
 use super::{Request, Source, fault, keys};
 use crate::error::DaliError;
 
-/// Labels that LabelMe uses for regions that are not objects.
+/// Labels of LabelMe for regions that are not objects.
 const NO_OBJECTS: [&str; 2] = ["__ignore__", "_background_"];
 /// Maximum number of files inspected to recognise the format.
 const MAX_LOOKED_INTO: usize = 8;
@@ -119,7 +119,7 @@ fn picture(
     Ok((Picture { file_name: image, size, objects }, num_skipped))
 }
 
-/// The area of a shape; `None` for a shape without one, such as a line or a point.
+/// The region of a shape; `None` for a shape without area, such as a line or a point.
 fn part(shape: &Shape, size: [u32; 2]) -> Result<Option<Part>, String> {
     if NO_OBJECTS.contains(&shape.label.as_str()) {
         return Ok(None);
@@ -144,7 +144,7 @@ fn part(shape: &Shape, size: [u32; 2]) -> Result<Option<Part>, String> {
     }
 }
 
-/// A mask in a box, whose corners are in any order. The second corner is inclusive, but exclusive
+/// A mask in a box with corners in any order. The last row and column are inclusive, but exclusive
 /// in files of some tools.
 fn mask(shape: &Shape, [a, b]: [[f64; 2]; 2], size: [u32; 2]) -> Result<Part, String> {
     let text = shape.mask.as_ref().ok_or("is a mask without `mask`; draw it again")?;

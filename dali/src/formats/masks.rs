@@ -1,8 +1,8 @@
 //! Folders of masks: one PNG per object, or one per image with a value per object.
 //!
-//! `masks/<image>/<category>_<number>.png` has the mask of one object, in any colour on black.
-//! `ids/<image>.png` (or `masks/<image>.png`) has the masks of all objects. If `classes.json` lists
-//! the classes, a value is `class * 1000 + k` for the k-th object, or `class` for a crowd;
+//! `masks/<image>/<category>_<number>.png` contains the mask of one object, in any colour on black.
+//! `ids/<image>.png` (or `masks/<image>.png`) contains the masks of all objects. If `classes.json`
+//! lists the classes, a value is `class * 1000 + k` for the k-th object, or `class` for a crowd;
 //! otherwise each non-zero value is an object, and all objects have one category.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -22,7 +22,7 @@ const PLACES: [&str; 2] = ["masks/", "ids/"];
 const CLASSES: &str = "classes.json";
 /// The category of objects if there are no class names.
 const OBJECT: &str = "object";
-/// Factor of the class in a value, and so the maximum number of objects per class and image.
+/// Factor of the class number in a pixel value; limits the number of objects per class and image.
 const PER_CLASS: u32 = 1000;
 
 type Classes = BTreeMap<usize, String>;
@@ -83,7 +83,7 @@ fn classes(folder: &Folder) -> Result<Option<Classes>, DaliError> {
     };
     let classes = match serde_json::from_str(&folder.text(CLASSES)?) {
         Ok(Texts::Map(classes)) => classes,
-        Ok(_) => return Err(broken("it is a list or a text".into())),
+        Ok(_) => return Err(broken("it is a list or a string".into())),
         Err(error) => return Err(broken(error.to_string())),
     };
     match classes.first_key_value() {
@@ -141,7 +141,7 @@ fn picture(
     Ok(Picture { file_name: image.to_string(), size, objects })
 }
 
-/// The category that a value stands for, and whether the object is a crowd.
+/// The category of a pixel value, and true if the object is a crowd.
 fn named(value: u32, classes: Option<&Classes>) -> Result<(&str, bool), String> {
     let Some(classes) = classes else { return Ok((OBJECT, false)) };
     let class = if value < PER_CLASS { value } else { value / PER_CLASS };
@@ -151,7 +151,7 @@ fn named(value: u32, classes: Option<&Classes>) -> Result<(&str, bool), String> 
     Ok((name, value < PER_CLASS))
 }
 
-/// The object's number in the path of its mask; numbers are in the order of annotation.
+/// The object's number in the path of its mask; objects are numbered in the order of annotation.
 fn number(stem: &str) -> Option<u64> {
     stem.rsplit_once('_')?.1.parse().ok()
 }

@@ -95,10 +95,9 @@ pub struct Request {
     pub format: Option<String>,
     /// The split to read (`train`, `val`, `test`), or `all`.
     pub split: Option<String>,
-    /// Determines whether objects need masks; if so, an image whose objects have no masks is
-    /// omitted.
+    /// If masks are required, an image whose objects have no masks is omitted.
     pub masks: Masks,
-    /// Determines whether the sizes of images are before or after an EXIF rotation.
+    /// Determines if image sizes are read before or after an EXIF rotation.
     pub exif: Exif,
     /// Maximum size of an image or mask, in pixels.
     pub max_image_pixels: usize,
@@ -118,16 +117,16 @@ impl Request {
     }
 }
 
-/// The contents of an annotated folder; annotations in COCO's format are not read yet.
+/// The contents of an annotated folder; a COCO file is only located, not read.
 #[derive(Debug)]
 pub struct Source {
-    /// The folder that image names are relative to.
+    /// The folder to which image names are relative.
     pub images: PathBuf,
     /// The annotation file, or the folder if it has several annotation files.
     pub annotations: PathBuf,
     /// The data set; `None` if `annotations` is a COCO file, which [`crate::prep::run`] reads.
     pub dataset: Option<Dataset>,
-    /// Messages about the detected format and the reason, and about omitted data.
+    /// Messages about the detected format, with the reason, and about omitted data.
     pub notes: Vec<String>,
 }
 
@@ -145,7 +144,7 @@ pub fn read(request: &Request) -> Result<Source, DaliError> {
     };
     let mut source = (format.read)(&folder, request)?;
     let root = folder.root.display();
-    source.notes.insert(0, format!("taking {root} for {}: {why}", format.name));
+    source.notes.insert(0, format!("reading {root} as {}: {why}", format.name));
     Ok(source)
 }
 

@@ -78,10 +78,10 @@ fn object(label: &str, mut parts: Vec<Part>, [height, width]: [u32; 2]) -> Resul
     Ok(Object::covering(label, union))
 }
 
-/// A ring of x, y pairs, if there are at least three and each coordinate can be rasterized.
+/// A ring of x, y pairs.
 ///
 /// # Errors
-/// A message about the error.
+/// A message if there are fewer than three pairs, or a coordinate is too large to be rasterized.
 pub(super) fn ring(points: &[[f64; 2]]) -> Result<Part, String> {
     if points.len() < 3 {
         return Err(format!("has {} points; a polygon has 3 or more", points.len()));
@@ -108,7 +108,7 @@ pub(super) fn rectangle([a, b]: [[f64; 2]; 2], degrees: f64) -> Result<Part, Str
     ring(&[low, [high[0], low[1]], high, [low[0], high[1]]].map(turn))
 }
 
-/// The length of a vector. The components are bounded, so their squares do not overflow.
+/// The length of a vector with bounded components, whose squares do not overflow.
 pub(super) fn length(x: f64, y: f64) -> f64 {
     (x * x + y * y).sqrt()
 }

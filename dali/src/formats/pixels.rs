@@ -15,11 +15,11 @@ use crate::error::DaliError;
 /// Memory limit for everything in a PNG except its pixels.
 const MAX_CHUNK_BYTES: usize = 64 << 20;
 
-/// A mask file with at least this many interpolated pixels (their value is between those of the
-/// pixels on both sides) is rejected, if the next condition holds too.
+/// A mask file is rejected if it has at least this many interpolated pixels (with a value between
+/// those of the pixels on both sides), and if [`MAX_EDGES_TO_BETWEEN`] is not exceeded.
 const MIN_BETWEEN: usize = 8;
-/// Maximum number of edges per interpolated pixel in a rejected file: thin objects have some such
-/// pixels too, but many more edges.
+/// Maximum number of edges per interpolated pixel in a rejected file: a file with thin objects may
+/// have some such pixels too, but has many more edges.
 const MAX_EDGES_TO_BETWEEN: usize = 10;
 
 /// Runs of one mask under construction.
@@ -87,7 +87,7 @@ pub(super) fn spanned(
     runs.finish([height, width])
 }
 
-/// The mask of each non-zero value in a mask file, by value; `size` is that of the image.
+/// The mask of each non-zero value in a mask file, by value; `size` is the image's size.
 ///
 /// # Errors
 /// If the file is not a PNG of this size, or [`by_value`] rejects it.
@@ -126,8 +126,8 @@ fn by_value(values: &[u32], [height, width]: [u32; 2]) -> Result<BTreeMap<u32, R
     Ok(masks.into_iter().map(|(value, runs)| (value, runs.finish([height, width]))).collect())
 }
 
-/// Rejects mask files with many interpolated values, which are between the values of the pixels on
-/// both sides. Resizing, soft edges and JPEG produce such values, and each would become an object.
+/// Rejects mask files with many interpolated values. Resizing, soft edges and JPEG produce such
+/// values, and each would become an object.
 fn check_edges(values: &[u32], width: usize) -> Result<(), String> {
     let (mut num_edges, mut num) = (0, 0);
     for step in [1, width] {
@@ -151,7 +151,7 @@ pub(super) fn union(masks: &[Rle]) -> Option<Rle> {
     mask::merge(masks, false).ok()
 }
 
-/// The interpretation of the values of a PNG.
+/// How the pixels of a PNG are converted to values.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Values {
     /// Palette indices or grey values; colours are replaced by their index in VOC's palette.
@@ -212,7 +212,7 @@ pub(super) fn png(
     }
 }
 
-/// The value of 1 to 16 bits at index `at` of a row.
+/// The value (1 to 16 bits) at index `at` of a row.
 fn sample(row: &[u8], at: usize, depth: BitDepth) -> u32 {
     let byte = |at: usize| u32::from(row.get(at).copied().unwrap_or(0));
     match depth {

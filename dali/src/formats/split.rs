@@ -1,4 +1,4 @@
-//! Selects the split of a folder that is read.
+//! Selects the split of a folder to read.
 
 use std::path::Path;
 

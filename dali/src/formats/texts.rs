@@ -1,13 +1,14 @@
-//! Texts in JSON and YAML: a single text, a list, or a map from numbers to texts.
+//! Strings in JSON and YAML: a single string, a list, or a map from numbers to strings.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-/// Maximum total length in bytes: with aliases, a short YAML file can repeat a text without limit.
+/// Maximum total length in bytes: with aliases, a short YAML file can repeat a string without
+/// limit.
 const MAX_BYTES: usize = 1 << 26;
-const TOO_LONG: &str = "has more than 64 MiB of texts";
+const TOO_LONG: &str = "has more than 64 MiB of text";
 
 pub(super) enum Texts {
     One(String),
@@ -27,7 +28,7 @@ impl<'de> Visitor<'de> for Form {
     type Value = Texts;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a text, a list of texts, or a map from 0, 1, .. to texts")
+        f.write_str("a string, a list of strings, or a map from 0, 1, .. to strings")
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Texts, E> {

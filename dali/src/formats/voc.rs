@@ -211,7 +211,7 @@ fn picture(folder: &Folder, request: &Request, entry: &Entry<'_>) -> Result<Pict
         let last = masks.last_key_value().map_or(0, |(value, _)| *value);
         if last as usize > entry.objects.len() {
             let text = format!(
-                "has an object {last} but its XML file lists {}; value k is the k-th <object>",
+                "has an object {last} but its XML file lists {}; value k marks the k-th <object>",
                 entry.objects.len()
             );
             return Err(fault(&folder.path(&file), text));
@@ -225,7 +225,7 @@ fn picture(folder: &Folder, request: &Request, entry: &Entry<'_>) -> Result<Pict
         let pixels = masks.remove(&value);
         let [x, y, width, height] = pixels.as_ref().map_or([x1, y1, 1.0, 1.0], mask::to_bbox);
         if x > x2 || y > y2 || x + width < x1 - first || y + height < y1 - first {
-            let text = "has no pixel of its value in its <bndbox>; value k is the k-th <object>";
+            let text = "has no pixel of its value in its <bndbox>; value k marks the k-th <object>";
             return Err(fault(&folder.path(&file), format!("object {value} {text}")));
         }
         let boxed = Object::boxed(&listed.name, [x1 - first, y1 - first, x2, y2]);

@@ -139,7 +139,7 @@ pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliErr
     notes.extend(stray(folder, &images));
     let num_points = yaml.kpt_shape.map(|s| s.into_iter().fold(1, usize::saturating_mul));
     if num_points.is_some() {
-        notes.push("key points are left out".into());
+        notes.push("keypoints are left out".into());
     }
     let read = |image| picture(folder, request, &names, num_points, image);
     let pictures = each(images, read)?;
@@ -216,7 +216,7 @@ fn stray(folder: &Folder, images: &[String]) -> Option<String> {
 
 fn names(names: Texts, count: Option<usize>) -> Result<Vec<String>, String> {
     let names = match names {
-        Texts::One(_) => return Err("`names` is a text; write a list of names".into()),
+        Texts::One(_) => return Err("`names` is a string; write a list of names".into()),
         Texts::List(names) => names,
         Texts::Map(names) => {
             if let Some((at, (key, _))) = names.iter().enumerate().find(|(at, (key, _))| at != *key)
@@ -269,9 +269,9 @@ fn images_at(
     Ok((all, warnings))
 }
 
-/// Candidate locations inside the folder for a path in `data.yaml`, the most likely first, each
-/// with true if it uses the whole path. Paths should be relative to `path`, but exporters also
-/// write `../train/images` or an absolute path of a different machine.
+/// Candidate locations inside the folder for a path in `data.yaml`, the most likely first; each
+/// with true if it uses the whole path. Paths should be relative to `path` of `data.yaml`, but
+/// exporters also write `../train/images` or an absolute path on a different machine.
 fn inside(folder: &Folder, base: &str, place: &str) -> Vec<(String, bool)> {
     let plain = |path: &str| -> Vec<String> {
         let path = path.replace('\\', "/");
@@ -336,7 +336,7 @@ fn object(
     let class_idx = class.parse::<f64>().ok().filter(|idx| idx.fract() == 0.0 && *idx >= 0.0);
     let class_idx = class_idx.ok_or_else(|| match class.contains([',', ';']) {
         true => format!("{class:?} is not a class index; separate the numbers by spaces"),
-        false => format!("the class is {class:?}; write its number from 0"),
+        false => format!("the class is {class:?}; write its index, counted from 0"),
     })?;
     let name = names.get(class_idx as usize).ok_or_else(|| {
         let last = names.len() - 1;
@@ -348,7 +348,7 @@ fn object(
     if let Some(num) = num_points.filter(|_| values.len() > 4) {
         let own = values.len() - 4;
         if own != num {
-            return Err(format!("has {own} numbers after the box; by `kpt_shape` they are {num}"));
+            return Err(format!("has {own} numbers after the box, but `kpt_shape` gives {num}"));
         }
         values.truncate(4);
     }
@@ -371,14 +371,14 @@ fn object(
             Ok(Object::outlined(name, vec![pixels.collect()]))
         }
         _ => Err(format!(
-            "has {} numbers after the class; a box has 4, a polygon pairs of 3 vertices or more",
+            "has {} numbers after the class; a box has 4, a polygon 6 or more, in pairs",
             values.len()
         )),
     }
 }
 
 /// Rejects the labels if at least half of the polygons look like a box followed by extra values.
-/// Fewer may be a coincidence, and only give a warning.
+/// Fewer may be a coincidence, and give at most a warning.
 fn check_polygons(folder: &Folder, pictures: &[Picture]) -> Result<Option<String>, DaliError> {
     let (mut num, mut found) = (0, Vec::new());
     for picture in pictures {
@@ -395,7 +395,7 @@ fn check_polygons(folder: &Folder, pictures: &[Picture]) -> Result<Option<String
     };
     if !found.is_empty() && 2 * found.len() >= num {
         let (path, text) = says(&found[0]);
-        let mend = "name `kpt_shape` in data.yaml, or keep the class and the box";
+        let mend = "add `kpt_shape` to data.yaml, or keep only the class and the box";
         return Err(fault(&path, format!("{text}; {mend}")));
     }
     let track = found.iter().find(|(more, ..)| *more == TRACK).map(says);
@@ -403,8 +403,9 @@ fn check_polygons(folder: &Folder, pictures: &[Picture]) -> Result<Option<String
     Ok(track.map(|said| warn(said) + "; it is read as a polygon"))
 }
 
-/// If the first four values of a polygon are a box inside the image: the meaning of the remaining
-/// values, which may be a confidence and a track id, or keypoints in the box and around its centre.
+/// A description of the values after the fourth, if the first four values of a polygon may be a box
+/// inside the image, and the remaining values a confidence and a track id, or keypoints in the box
+/// and around its centre.
 fn behind_a_box(ring: &[f32], [height, width]: [u32; 2]) -> Option<&'static str> {
     let sides = [width, height].map(f64::from);
     let values = ring.iter().zip(sides.iter().cycle());

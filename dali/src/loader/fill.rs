@@ -8,8 +8,8 @@ use super::slot::{ImageRows, SEGM_POLYGONS, SEGM_RUNS, Slot};
 use crate::error::DaliError;
 use crate::store::{Segmentation, Stores};
 
-/// Fills the rows of additional arrays, which [`fill_slot`] does not fill, for the image at this
-/// index in the stores.
+/// Fills the rows of the arrays that [`fill_slot`] does not fill, for the image at this index in
+/// the stores.
 pub type Filler = dyn Fn(&Stores, usize, &mut ImageRows<'_>) -> Result<(), DaliError> + Send + Sync;
 
 /// The images to load into one slot.
@@ -23,8 +23,8 @@ pub struct Batch {
     pub copies: Vec<u32>,
 }
 
-/// An image's key has one word for epoch and copy: the copy index starts at this bit, above the
-/// epoch.
+/// An image's key stores epoch and copy index in one word: the copy index starts at this bit, above
+/// the epoch.
 const COPY_BIT: u32 = 20;
 
 /// Fills `slot` with the images at `indices` of the stores; crowd objects are dropped. Unused
@@ -115,7 +115,7 @@ fn fill_image(
             }
             Segmentation::Runs(runs) => {
                 // A run is no longer than the number of pixels of the image, which is far below
-                // 2^31.
+                // 2^31, so it fits i32.
                 room.put::<i32>("runs", num_runs, bytemuck::cast_slice(runs))?;
                 let part = [num_runs as i32, runs.len() as i32];
                 room.put("segm_parts", 2 * num_parts, &part)?;
@@ -131,7 +131,7 @@ fn fill_image(
     room.put("gt_counts", 0, &[num_objects as i32])
 }
 
-/// Returns ranges of an image's rows to write to, or an error with the capacity that is too small.
+/// Returns writable ranges of an image's rows, or an error with the capacity that is too small.
 struct Room<'a, 'b> {
     image_id: u64,
     rows: &'a mut ImageRows<'b>,

@@ -50,7 +50,7 @@ pub enum Clear {
     Zeros,
     /// Ones.
     Ones,
-    /// Undefined: a count or size in the slot gives the part that the batch uses.
+    /// Undefined: a count or size in the slot limits the part that is in use.
     Kept,
 }
 
@@ -102,7 +102,7 @@ impl SlotLayout {
     /// element type, or the total size overflows.
     pub fn new(images: usize, arrays: Vec<Array>, align: usize) -> Result<Self, DaliError> {
         if align == 0 || !align.is_multiple_of(size_of::<u32>()) {
-            return Err(DaliError::Layout(format!("arrays at multiples of {align} bytes")));
+            return Err(DaliError::Layout(format!("invalid alignment of {align} bytes")));
         }
         let (mut offsets, mut bytes) = (Vec::with_capacity(arrays.len()), 0);
         for (i, array) in arrays.iter().enumerate() {
@@ -115,7 +115,7 @@ impl SlotLayout {
             bytes = end.filter(|end| isize::try_from(*end).is_ok()).ok_or_else(|| {
                 let (name, extents) = (&array.name, &array.extents);
                 DaliError::Layout(format!(
-                    "`{name}` of {rows} times {extents:?} elements is larger than any memory"
+                    "`{name}` of {rows} times {extents:?} elements is too large to be addressed"
                 ))
             })?;
         }
@@ -157,8 +157,8 @@ impl SlotLayout {
 /// Extents of an array that [`super::fill_slot`] fills; 0 means any.
 type Extents = &'static [usize];
 
-/// The arrays that [`super::fill_slot`] fills: name, element type, extents, and whether they have a
-/// row per image.
+/// The arrays that [`super::fill_slot`] fills: name, element type, extents, and true if they have
+/// one row per image.
 const FILLED: [(&str, Element, Extents, bool); 10] = [
     ("num_images", Element::I32, &[1], false),
     ("pixels", Element::U8, &[0], true),

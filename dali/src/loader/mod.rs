@@ -2,7 +2,7 @@
 //! their use in training.
 //!
 //! A [`Slot`] is one allocation with the arrays of a [`SlotLayout`]. [`fill_slot`] decodes a batch
-//! directly into a slot. [`Loader`] does so on its own threads, and exchanges slots with the
+//! directly into a slot. [`Loader`] calls it on its own threads, and exchanges slots with the
 //! caller. The caller's [`Filler`] fills all additional arrays.
 
 mod fill;

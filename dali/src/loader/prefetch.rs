@@ -11,8 +11,8 @@ use super::slot::{PlainMemory, Slot};
 use crate::error::DaliError;
 use crate::store::Stores;
 
-/// Maximum number of decoding threads. No machine has more cores, and creating more threads may
-/// fail or hang.
+/// Maximum number of decoding threads. No machine has more cores, and the creation of more threads
+/// may fail or hang.
 const MAX_THREADS: usize = 1024;
 
 /// One filled slot.
@@ -20,13 +20,13 @@ const MAX_THREADS: usize = 1024;
 pub struct Filled<M = PlainMemory> {
     /// The slot with the batch; to be returned with [`Loader::recycle`].
     pub slot: Slot<M>,
-    /// Seconds that the caller waited for the slot: the part of the step time that is due to data.
+    /// Seconds that the caller waited for the slot: the share of data loading in the step time.
     pub waited_seconds: f64,
     /// Seconds spent filling the slot, mostly while training runs.
     pub fill_seconds: f64,
 }
 
-/// A filled slot that is sent to the caller.
+/// A filled slot in flight to the caller.
 struct Parcel<M> {
     slot: Slot<M>,
     fill_seconds: f64,
@@ -85,8 +85,8 @@ impl<M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Loader<M> {
         let no_threads = |error: &dyn std::fmt::Display| {
             DaliError::Loader(format!("cannot start {num_threads} threads: {error}"))
         };
-        // A separate pool: the training pool is busy with the step, so these tasks would wait
-        // there.
+        // A separate pool: in the training pool, which is busy with the step, these tasks would
+        // have to wait.
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(num_threads)
             .thread_name(|idx| format!("dali-{idx}"))

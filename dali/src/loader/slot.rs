@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::layout::{Array, Clear, Element, Item, SlotLayout};
 use crate::error::DaliError;
 
-/// Kind in `segm_index`: polygons.
+/// Segmentation type in `segm_index`: polygons.
 pub const SEGM_POLYGONS: i32 = 0;
-/// Kind in `segm_index`: runs.
+/// Segmentation type in `segm_index`: run lengths.
 pub const SEGM_RUNS: i32 = 1;
 
 /// One batch in one allocation, which may be pinned.

@@ -12,21 +12,22 @@ pub struct Batch {
     pub epoch: u64,
     /// Index of the padded shape of all images, among the order's shapes.
     pub shape: usize,
-    /// The images, as indices in the store: as many as the batch size, or fewer in the last batch
-    /// of an orientation. The remaining slots of the batch do not contribute to training.
+    /// The images, as indices in the store: `batch_size` images, or fewer in the last batch of an
+    /// orientation, whose unused places do not contribute to training.
     pub images: Vec<usize>,
     /// Index of each image's copy within the epoch, from 0.
     pub copies: Vec<u32>,
 }
 
-/// Sizes at the network's input that are sampled for each epoch.
+/// Network input sizes that are sampled for each epoch.
 #[derive(Clone)]
 pub struct DrawnSizes {
     /// For each image, true if it counts as portrait in every epoch.
     pub is_portrait: Vec<bool>,
     /// Number of shapes for landscape images, which come first; the others are for portrait images.
     pub num_landscape: usize,
-    /// Height and width of an image's copy in an epoch; at most the last shape of its orientation.
+    /// Height and width of an image's copy in an epoch; no larger than the last shape of its
+    /// orientation.
     pub size: Arc<SizeOf>,
 }
 
@@ -42,13 +43,13 @@ impl std::fmt::Debug for DrawnSizes {
 /// The order of images in every epoch.
 ///
 /// An image is assigned to the smallest shape in which it fits. Images left over after a shape's
-/// full batches move to the next larger shape that contains this shape, and the images left over in
-/// the end form a smaller batch. The number of batches depends only on the number of images per
-/// shape, so it is equal in every epoch; the left-over images differ.
+/// full batches move to the next larger shape that contains this shape; images left over after the
+/// last shape form a smaller batch. The number of batches depends only on the number of images per
+/// shape, so it is equal in every epoch; the left-over images differ between epochs.
 ///
 /// An image that should occur `r` times per epoch has `floor(r)` copies, and if `r` is not an
-/// integer, an additional copy in some epochs. Each shape has a constant number of additional
-/// copies per epoch, whose images are selected by systematic sampling.
+/// integer, an additional copy in some epochs. The number of additional copies per epoch is
+/// constant for each shape; systematic sampling selects their images.
 #[derive(Debug)]
 pub struct Order {
     /// Groups of images with a constant number of additional copies per epoch: the images assigned
@@ -75,8 +76,8 @@ type Copy = (usize, u32);
 /// A shape and the images of one batch.
 type ShapeBatch = (usize, Vec<Copy>);
 
-/// The purpose of a random number. It is part of the number's key, so that different purposes use
-/// different numbers.
+/// The purpose of a random number. It is part of the key from which the number is computed, so that
+/// different purposes use different numbers.
 #[derive(Clone, Copy)]
 enum Purpose {
     /// The order of images within a shape.
@@ -420,8 +421,8 @@ mod tests {
         assert!(firsts.iter().all(|&n| (51..150).contains(&n)), "{firsts:?}");
     }
 
-    /// Every epoch has the same length. An image has its integer number of copies in each epoch,
-    /// and its fractional part is the mean number of additional copies.
+    /// Every epoch has the same length. An image has `floor(r)` copies in each epoch, and the
+    /// fractional part of `r` is the mean number of additional copies.
     #[test]
     fn repeat_counts_are_respected() {
         for (sizes, k, batch_size) in random_sets().take(20) {

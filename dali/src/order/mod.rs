@@ -1,5 +1,5 @@
-//! The order of images: a pure function of seed and epoch, divided into global batches of one
-//! padded shape each.
+//! The order of images: a pure function of seed and epoch, divided into global batches. All images
+//! of a batch have the same padded shape.
 //!
 //! **Invariant**: the order does not depend on ranks or on earlier calls. Every rank gets the same
 //! batch for a step, and a resumed run needs only the step number.
@@ -13,7 +13,7 @@ pub use resize::resized_size;
 pub(crate) use shapes::least_waste;
 pub use shapes::{PaddedShape, choose_oriented_shapes, choose_shapes};
 
-/// The reason why there is no valid order.
+/// Why there is no valid order.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OrderError {

@@ -63,7 +63,7 @@ pub fn choose_shapes(
     choose_oriented_shapes(&oriented, k_per_orientation, divisor).concat()
 }
 
-/// [`choose_shapes`] for images with a given orientation: an image counts as portrait if its first
+/// Like [`choose_shapes`], but the orientation is given: an image counts as portrait if its first
 /// value is true, regardless of its size. Returns the landscape and the portrait shapes.
 ///
 /// # Panics
@@ -98,9 +98,9 @@ struct Candidate {
     images_up_to: usize,
 }
 
-/// The `k` (long, short) pairs with the minimum total area, and that area; fewer pairs if `k` pairs
-/// are not better. Dynamic programming over the number of shapes: `best[j]` is the minimum total
-/// area of the images up to candidate `j` if `j` is the largest shape.
+/// The `k` (long, short) pairs with the minimum total area, and this area; fewer pairs if they
+/// achieve the same area. Dynamic programming over the number of shapes: `best[j]` is the minimum
+/// total area of the images up to candidate `j` if `j` is the largest shape.
 pub(crate) fn least_waste(mut sides: Vec<(usize, usize)>, k: usize) -> (Vec<(usize, usize)>, u64) {
     sides.sort_unstable();
     let mut candidates: Vec<Candidate> = Vec::new();
@@ -127,7 +127,7 @@ pub(crate) fn least_waste(mut sides: Vec<(usize, usize)>, k: usize) -> (Vec<(usi
     let mut before: Vec<Vec<usize>> = Vec::new();
     for _ in 1..k.min(n) {
         let mut next = best.clone();
-        // A candidate that is its own predecessor: one shape fewer is equally good.
+        // A candidate that is its own predecessor marks that one shape fewer is equally good.
         let mut from: Vec<usize> = (0..n).collect();
         for j in 1..n {
             for i in 0..j {

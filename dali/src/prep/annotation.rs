@@ -10,8 +10,8 @@ use crate::store::{NewObject, NewSegmentation};
 
 /// A box with a side of at most this many pixels is dropped.
 const MIN_BOX_SIDE: f64 = 1e-3;
-/// A box that extends past the image by at most this many pixels does not count as clipped: decimal
-/// coordinates such as 13.02 + 626.98 do not add up exactly.
+/// A box that extends past the image by at most this many pixels does not count as clipped: sums of
+/// decimal coordinates such as 13.02 + 626.98 are not exact.
 const CLIP_TOLERANCE: f64 = 1e-3;
 /// Maximum absolute coordinate of a vertex in pixels, the longest side of a JPEG. Rasterizing takes
 /// time in proportion to the length of every edge, so a far vertex would take hours.
@@ -51,7 +51,7 @@ struct Mask {
 /// Checks and cleans an annotation of an image with this height and width.
 ///
 /// # Errors
-/// The reason for which the annotation must be dropped.
+/// Why the annotation must be dropped.
 pub(super) fn clean(
     annotation: &Annotation,
     label: u32,

@@ -18,9 +18,9 @@ enum Value {
     Other(IgnoredAny),
 }
 
-/// Reads the columns of a COCO file into `annotations`, which are those of the file in its order.
-/// Returns the columns that the file has. The values of an annotation's columns follow each other,
-/// and are NaN for a column that it lacks.
+/// Reads the columns of a COCO file into `annotations`, which must be in file order. Returns the
+/// columns that the file has. An annotation gets the values of all of these columns, consecutively;
+/// they are NaN for a column that the annotation lacks.
 ///
 /// # Errors
 /// As for [`coco::lists`]; [`DaliError::Annotations`] for a list of the wrong length, or with a

@@ -16,7 +16,7 @@ pub(super) struct Groups {
     pub(super) keypoints: Option<Keypoints>,
     /// Sorted by image id, the order of pycocotools and torchvision.
     pub(super) tasks: Vec<ImageTask>,
-    /// Contains the annotations dropped so far, and likely mistakes in images and categories.
+    /// Report so far: dropped annotations, and likely mistakes in images and categories.
     pub(super) report: PrepReport,
 }
 
@@ -85,8 +85,8 @@ pub(super) fn group(dataset: Dataset) -> Groups {
     Groups { categories, keypoints, tasks, report }
 }
 
-/// The images, in order, with the same file as an earlier image, also if the path is written
-/// differently (`./a.jpg`).
+/// The images whose file is also that of an earlier image, even if the path is written differently
+/// (`./a.jpg`).
 fn shared_files(images: &[coco::Image]) -> Noted {
     let mut noted = Noted::default();
     let mut seen = HashSet::with_capacity(images.len());

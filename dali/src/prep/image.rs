@@ -20,7 +20,7 @@ pub(super) struct Prepared {
     pub(super) dropped: Vec<(DropReason, u64)>,
     /// Each finding with the id of the annotation.
     pub(super) findings: Vec<(Finding, u64)>,
-    /// A message about a loss in the conversion to 8 bits.
+    /// A message about levels lost in the conversion to 8 bits.
     pub(super) doubt: Option<String>,
 }
 
@@ -113,7 +113,7 @@ impl Prepared {
     }
 }
 
-/// All values of an object except its ids, to find copies.
+/// All values of an object except its ids, to detect duplicates.
 fn key_of(object: &NewObject) -> (u32, bool, Vec<Vec<u32>>) {
     // -0 equals 0.
     let bits = |values: &[f32]| values.iter().map(|value| (value + 0.0).to_bits()).collect();

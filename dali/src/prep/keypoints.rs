@@ -4,8 +4,8 @@ use super::report::Finding;
 use crate::coco::{Annotation, Category};
 use crate::store::{Keypoints, MAX_KEYPOINTS, is_sound};
 
-/// The names and skeleton of the keypoints of all objects, if the categories list some and an
-/// annotation has some. If they must be omitted, a message with the reason instead.
+/// The keypoint names and skeleton for all objects, if the categories list keypoints and an
+/// annotation has some. If keypoints must be omitted, a message with the reason instead.
 pub(super) fn of_dataset(
     categories: &[Category],
     annotations: &[Annotation],

@@ -34,8 +34,7 @@ use group::{Groups, ImageTask};
 use image::Prepared;
 use names::Names;
 
-/// Number of images decoded at a time. It limits memory use, and is the granularity of the progress
-/// bar.
+/// Number of images decoded at a time: limits memory use, and is the step of the progress bar.
 const IMAGES_PER_CHUNK: usize = 64;
 
 /// Reads, checks and stores a data set. If a different process is writing `out`, waits for it.
@@ -77,8 +76,8 @@ pub fn run_dataset(
     store(options, (source, true), || Ok((dataset, vec![])), progress)
 }
 
-/// Checks and stores a data set; `source` is its key, and true if its image ids are derived from
-/// paths.
+/// Checks and stores a data set with the given source key; `ids_by_path` is true if its image ids
+/// are derived from paths.
 fn store(
     options: &PrepOptions,
     (source, ids_by_path): (String, bool),

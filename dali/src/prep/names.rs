@@ -13,9 +13,9 @@ use super::group::ImageTask;
 /// The files in a folder of images. The folder is listed once, when a name is not found.
 pub(super) struct Names<'a> {
     folder: &'a Path,
-    /// Number of names in the annotations for each normalized form.
+    /// For each normalized form, the number of names in the annotations.
     forms: HashMap<String, usize>,
-    /// Paths of the files for each normalized form.
+    /// For each normalized form, the paths of files.
     files: OnceLock<HashMap<String, Vec<String>>>,
 }
 
@@ -40,8 +40,8 @@ impl<'a> Names<'a> {
         };
         let files = self.files.get_or_init(|| {
             let mut files = HashMap::new();
-            // Links may lead to a parent, so folders are not listed deeper than the names are
-            // nested.
+            // Links may lead to a parent folder, so the listing is no deeper than the nesting of
+            // the names.
             let depth = self.forms.keys().map(|form| form.matches('/').count()).max();
             list(self.folder, "", depth.unwrap_or(0), &mut files);
             files

@@ -1,5 +1,5 @@
-//! The padded shapes that minimize padding. Training pads each image to one of K shapes per
-//! orientation.
+//! Computes the padded shapes that minimize padding. Training pads each image to one of K shapes
+//! per orientation.
 //!
 //! An image is scaled to a short side of `min_size`, or less if its long side would exceed
 //! `max_size`, then padded to a multiple of 32. All K shapes have the same short side; landscape

@@ -1,4 +1,4 @@
-//! The findings and actions of `prep`, and their text in the final report.
+//! The findings and actions of `prep`, and their text in its final report.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,37 +14,37 @@ const FIRST_IDS: usize = 5;
 /// Why an annotation was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum DropReason {
-    /// Its image id is not among the images.
+    /// The image id is not among the images.
     #[error("image id not in the file")]
     UnknownImage,
-    /// Its category id is not among the categories.
+    /// The category id is not among the categories.
     #[error("category id not in the file")]
     UnknownCategory,
-    /// Its id appears earlier in the file.
+    /// The annotation's id appears earlier in the file.
     #[error("annotation id used before")]
     RepeatedId,
-    /// It has no segmentation, or an empty one.
+    /// The segmentation is absent or empty.
     #[error("no segmentation")]
     NoSegmentation,
     /// No polygon ring has three or more vertices with both coordinates.
     #[error("no polygon of three vertices")]
     BadPolygon,
-    /// Its run lengths cannot be decoded, or exceed the image.
+    /// The run lengths cannot be decoded, or exceed the image.
     #[error("RLE cannot be decoded")]
     BadRuns,
-    /// Its run lengths are for an image of a different size.
+    /// The run lengths are for an image of a different size.
     #[error("RLE of a different size than the image")]
     RunsSize,
-    /// Its box is not four finite numbers.
+    /// The box is not four finite numbers.
     #[error("box is not four finite numbers")]
     BadBox,
-    /// Its box has no area inside the image.
+    /// The box has no area inside the image.
     #[error("box without area inside the image")]
     DegenerateBox,
-    /// Its mask covers no pixel.
+    /// The mask covers no pixel.
     #[error("mask covers no pixel")]
     EmptyMask,
-    /// Its image was skipped.
+    /// The image was skipped.
     #[error("its image was skipped")]
     BadImage,
 }
@@ -52,27 +52,27 @@ pub enum DropReason {
 /// A change to a stored annotation, or a likely mistake in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Finding {
-    /// Its box was clipped to the image.
+    /// The box was clipped to the image.
     ClippedBox,
     /// Polygon rings with fewer than three vertices were removed.
     RemovedRings,
-    /// Its outline covers no pixel or is broken; it is stored with its box only.
+    /// The outline covers no pixel or is invalid; only the box is stored.
     NoOutline,
-    /// It has no outline, but `attributes.rotation`: its box was replaced by the bounding box of
-    /// the rotated box.
+    /// The annotation has `attributes.rotation` but no outline: its box was replaced by the
+    /// axis-aligned bounding box of the rotated box.
     TurnedBox,
-    /// It has no box in the file; the bounding box of its mask is stored.
+    /// The file has no box for the annotation; the bounding box of the mask is stored.
     MadeBox,
-    /// Its runs do not cover the whole image; the remaining pixels are background.
+    /// The runs do not cover the whole image; the remaining pixels are background.
     ShortRuns,
-    /// Its box does not match its mask.
+    /// The box does not match the mask.
     UnfitBox,
-    /// Its annotated area differs much from the area of its mask.
+    /// The annotated area differs much from the area of the mask.
     FarArea,
-    /// It equals an earlier annotation of the image in category, box and mask.
+    /// An earlier annotation of the image has the same category, box and mask.
     Copy,
-    /// Its list of keypoints is invalid (x, y and a visibility of 0, 1 or 2 for each keypoint of
-    /// the categories); it is stored without keypoints.
+    /// The list of keypoints is invalid; the annotation is stored without keypoints. A valid list
+    /// has x, y and a visibility of 0, 1 or 2 for each keypoint of the categories.
     BadKeypoints,
 }
 
@@ -83,7 +83,7 @@ impl Finding {
         matches!(self, UnfitBox | FarArea | Copy | BadKeypoints | TurnedBox)
     }
 
-    /// The action, and the data to which it applies.
+    /// The action, and the data to which the action applies.
     fn words(self) -> [&'static str; 2] {
         match self {
             Finding::ClippedBox => ["clipped", "boxes that extend past their image"],
@@ -93,7 +93,7 @@ impl Finding {
             Finding::MadeBox => ["made", "boxes from masks, as the file has no boxes for them"],
             Finding::ShortRuns => ["completed", "RLE shorter than its image"],
             Finding::UnfitBox => ["check", "boxes that do not fit their mask"],
-            Finding::FarArea => ["check", "areas far from their mask's"],
+            Finding::FarArea => ["check", "areas that differ much from their mask's area"],
             Finding::Copy => ["check", "objects that equal an earlier one, with a different id"],
             Finding::BadKeypoints => ["left out", "lists of keypoints that are broken"],
         }
@@ -119,7 +119,7 @@ impl Noted {
 }
 
 impl Noted {
-    /// The count, `of {all}` unless `all` is 0, and the first ids.
+    /// Text with the count, `of {all}` unless `all` is 0, and the first ids.
     fn of(&self, all: usize) -> String {
         let ids: Vec<String> = self.first_ids.iter().map(u64::to_string).collect();
         let more = if self.count > ids.len() { ", ..." } else { "" };
@@ -179,13 +179,13 @@ pub struct PrepReport {
     pub num_without_mask: usize,
     /// Keypoints of each object; 0 if the store has none.
     pub num_keypoints: usize,
-    /// Objects stored that are not crowds and have a keypoint of visibility 1 or 2.
+    /// Objects stored, except crowds, that have a keypoint of visibility 1 or 2.
     pub num_with_keypoints: usize,
     /// Why keypoints were omitted, as a message.
     pub keypoints_doubt: Option<String>,
-    /// Images stored that have no object.
+    /// Images stored without objects.
     pub num_empty_images: usize,
-    /// Images omitted as they have no object.
+    /// Images omitted because they have no objects.
     pub num_dropped_empty_images: usize,
     /// Categories.
     pub num_categories: usize,
@@ -245,7 +245,8 @@ impl PrepReport {
         if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) }
     }
 
-    /// Warnings that every training on the data prints: dropped annotations, and likely mistakes.
+    /// Warnings that are printed by every training run on the data: dropped annotations, and likely
+    /// mistakes.
     pub(super) fn doubts(&self) -> Vec<String> {
         let mut doubts = self.notes.clone();
         if let Some((_, first)) = self.bad_images.first() {
@@ -263,7 +264,7 @@ impl PrepReport {
         doubts
     }
 
-    /// Warnings about images, and about all objects together.
+    /// Warnings about images, and about the set of objects as a whole.
     fn doubts_of_images(&self) -> impl Iterator<Item = String> {
         let (count, objects) = (self.lossy.len(), self.num_annotations);
         let named = self.lossy[..count.min(FIRST_IDS)].join("; ");
@@ -366,7 +367,7 @@ impl fmt::Display for PrepReport {
         writeln!(f, "  annotations  {all} ({crowd} crowd{boxes})")?;
         if self.num_keypoints > 0 {
             let (some, each) = (self.num_with_keypoints, self.num_keypoints);
-            writeln!(f, "  keypoints    {each} for each object; {some} objects have labels")?;
+            writeln!(f, "  keypoints    {each} per object; labelled in {some} objects")?;
         }
         writeln!(f, "  categories   {}", self.num_categories)?;
         self.write_findings(f)?;

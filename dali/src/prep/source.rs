@@ -24,9 +24,9 @@ pub fn source_key(options: &PrepOptions) -> Result<String, DaliError> {
     Ok(key_of_bytes(options, &annotations.map_err(DaliError::io("read the annotations", path))?))
 }
 
-/// The key of options whose annotation file has these bytes. A file with keypoints has a different
-/// key than in versions that did not store keypoints, so that stores of those versions do not
-/// match.
+/// The key for `options` and an annotation file with these bytes. The key of a file with keypoints
+/// differs from the key in versions without keypoint support, so that stores of such versions do
+/// not match.
 pub(super) fn key_of_bytes(options: &PrepOptions, annotations: &[u8]) -> String {
     let mut content = hex::encode(Sha256::digest(annotations));
     if annotations.windows(KEYPOINTS.len()).any(|window| window == KEYPOINTS) {
@@ -35,8 +35,8 @@ pub(super) fn key_of_bytes(options: &PrepOptions, annotations: &[u8]) -> String 
     key_of(options, &content)
 }
 
-/// The key of options with a data set that was read from a different format; it depends on every
-/// value of the data set.
+/// The key for `options` and a data set that was read from a format other than COCO; it depends on
+/// every value of the data set.
 pub(super) fn key_of_dataset(options: &PrepOptions, dataset: &Dataset) -> String {
     struct Sum(Sha256);
     impl fmt::Write for Sum {
@@ -64,10 +64,10 @@ fn key_of(options: &PrepOptions, content: &str) -> String {
         columns,
         ..
     } = options;
-    // Without the option the text is as in versions that did not have it, so that their stores
+    // Without the option the text equals that of versions before the option, so that their stores
     // match.
     let turn = if *exif == Exif::Apply { " turned" } else { "" };
-    // Without columns, too, the text is as in versions that did not have them.
+    // Without columns, the text equals that of versions before columns.
     let columns = if columns.is_empty() { String::new() } else { format!(" {columns:?}") };
     let key = format!(
         "{:?} {:?} {content} {empty:?} {pixels:?} {skip_bad_images} {masks:?}{turn}{columns}",

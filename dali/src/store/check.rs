@@ -1,4 +1,4 @@
-//! Opens a store, and checks it before anything else is read from it.
+//! Opens a store, and checks its contents before they are used.
 
 use std::collections::HashSet;
 use std::io::ErrorKind;
@@ -157,8 +157,8 @@ impl Store {
         Ok(())
     }
 
-    /// Checks every object, and the counts and capacities in the header. The index must have been
-    /// checked. Reads no mask.
+    /// Checks every object, and the counts and capacities in the header. [`Self::check_images`]
+    /// must have succeeded. Reads no mask.
     fn check_objects(&self) -> Result<(), DaliError> {
         let mut next = Next {
             num_classes: self.header.categories.len(),
@@ -201,7 +201,7 @@ impl Store {
         self.fault(format::HEADER, "its counts or capacities differ from the records")
     }
 
-    /// The images with their objects. The index must have been checked.
+    /// The images with their objects; [`Self::check_images`] must have succeeded.
     fn by_image(&self) -> impl Iterator<Item = (&ImageRow, &[ObjectRow])> {
         let objects = self.object_rows();
         self.image_rows().iter().map(|image| {
@@ -254,14 +254,14 @@ impl Store {
     }
 }
 
-/// The records of masks, and the offsets at which the next object's masks must begin. Masks must be
-/// in order without overlap, so that they take no more memory than the files have bytes.
+/// The files of masks, and the offsets at which the next object's masks must begin. Masks must be
+/// in order without overlap, so that a store cannot contain more mask data than bytes in its files.
 struct Next<'a> {
     num_classes: usize,
     parts: &'a [PartRow],
     coords: &'a [f32],
     runs: &'a [u32],
-    /// Number of parts, coordinates and runs so far.
+    /// Numbers of parts, coordinates and runs of the objects checked so far.
     ends: [u64; 3],
 }
 
@@ -328,7 +328,7 @@ fn read_header(dir: &Path) -> Result<Header, DaliError> {
     Ok(header)
 }
 
-/// Checks the seal, and that the header is consistent.
+/// Checks the seal and the consistency of the header.
 fn check_header(header: &Header) -> Result<(), String> {
     if !header.is_as_sealed().map_err(|error| error.to_string())? {
         return Err("it was changed after it was written: its seal is wrong".into());
@@ -357,13 +357,13 @@ fn check_header(header: &Header) -> Result<(), String> {
     header.keypoints.as_ref().map_or(Ok(()), Keypoints::check)
 }
 
-/// The source key of the store at `dir`; `None` if there is no store, or one without a key.
+/// The source key of the store at `dir`; `None` if there is no store, or its header has no key.
 pub(crate) fn source_of(dir: &Path) -> Option<String> {
     read_header(dir).ok()?.source
 }
 
 /// The files of the store at `dir`; `None` if the folder does not seem to be a store. A damaged
-/// store is accepted too: its header may be unreadable, or lack a key.
+/// store is accepted too: its header may be unreadable, or lack one of its keys.
 pub(crate) fn manifest(dir: &Path) -> Option<Vec<PathBuf>> {
     let text = std::fs::read(dir.join(format::HEADER)).unwrap_or_default();
     let data_files = format::DATA_FILES.map(|(name, _)| name);

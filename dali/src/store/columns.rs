@@ -1,9 +1,8 @@
-//! Columns: additional numbers of each object that a model needs, besides its box, mask and
-//! keypoints.
+//! Columns: additional numbers per object that a model needs, besides box, mask and keypoints.
 
 use serde::{Deserialize, Serialize};
 
-/// A column of a store: the numbers in a list that annotations contain under this key.
+/// A column of a store: a list of numbers that annotations contain under the key `name`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Column {
@@ -13,13 +12,13 @@ pub struct Column {
     pub width: usize,
 }
 
-/// Total of the numbers per object in several columns.
+/// Total numbers per object in several columns.
 pub(crate) fn width(columns: &[Column]) -> usize {
     columns.iter().map(|column| column.width).sum()
 }
 
 /// The numbers of one column in `row`, which has an object's numbers of all columns; `None` if the
-/// store has no such column. They are NaN if the object's annotation lacks the key.
+/// store has no such column. The numbers are NaN if the object's annotation lacks the key.
 #[must_use]
 pub fn column<'a>(columns: &[Column], name: &str, row: &'a [f32]) -> Option<&'a [f32]> {
     let mut first = 0;

@@ -151,10 +151,10 @@ pub struct Header {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// True if the reader assigned the image ids in the order of the paths, so that ids change when
-    /// a file is added. Absent for COCO files, which have ids, and in older stores.
+    /// a file is added. Absent if the ids come from a COCO file, and in older stores.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ids_by_path: bool,
-    /// Messages about findings in the sources, which are shown whenever the store is used.
+    /// Warnings about the source data, which are printed whenever the store is used.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub doubts: Vec<String>,
     /// SHA-256 of the header without the seal.
@@ -211,9 +211,9 @@ pub(crate) const KIND_RUNS: u32 = 1;
 pub(crate) const ENCODING_JPEG: u16 = 0;
 /// `images.bin`: pixels are RGB u8.
 pub(crate) const ENCODING_RAW: u16 = 1;
-/// `images.bin`: no object has a box with both sides longer than one pixel.
+/// `images.bin`: no object of the image has a box with both sides longer than one pixel.
 pub(crate) const EXTENT_NONE: u16 = 1;
-/// `images.bin`: an object has a box with both sides longer than one pixel.
+/// `images.bin`: an object of the image has a box with both sides longer than one pixel.
 pub(crate) const EXTENT_SOME: u16 = 2;
 
 /// The `extent` of an image; `boxes` are the boxes of its objects, including crowds.

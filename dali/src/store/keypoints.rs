@@ -1,9 +1,9 @@
-//! Keypoints of a store's objects: their names, the lines between them, and the pairs that a
-//! horizontal flip of the image exchanges.
+//! Keypoints of a store's objects: names, skeleton, and the pairs that a horizontal flip of the
+//! image exchanges.
 
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of keypoints, more than any skeleton has. It limits the memory that a file can
+/// Maximum number of keypoints, more than any skeleton has; limits the memory that a file can
 /// request.
 pub const MAX_KEYPOINTS: usize = 1024;
 
@@ -20,8 +20,8 @@ pub struct Keypoints {
 impl Keypoints {
     /// For each keypoint, the index of its partner in a horizontally flipped image, or its own
     /// index. The partner's name differs by `left` instead of `right`, or by `l` instead of `r` as
-    /// a separate word, in upper or lower case (`left_eye`, `LeftEye`, `eye.l`, `L_eye`). The
-    /// partner of a partner is the keypoint itself.
+    /// a separate word, in upper or lower case (`left_eye`, `LeftEye`, `eye.l`, `L_eye`). Partners
+    /// are mutual.
     #[must_use]
     pub fn flipped(&self) -> Vec<usize> {
         let words: Vec<Vec<String>> = self.names.iter().map(|name| words(name)).collect();
@@ -39,7 +39,7 @@ impl Keypoints {
             by_words().filter(|other| *other != own).or_else(by_parts).unwrap_or(own)
         };
         let partners: Vec<usize> = (0..words.len()).map(partner).collect();
-        // Only the first of several equal names has a partner.
+        // If names are repeated, only the first has a partner.
         let is_mutual = |own: &usize| partners[partners[*own]] == *own;
         (0..words.len()).map(|own| if is_mutual(&own) { partners[own] } else { own }).collect()
     }
@@ -94,7 +94,7 @@ impl Keypoints {
         (order.len() == self.names.len() && (0..order.len()).all(is_there)).then_some(order)
     }
 
-    /// Checks the keypoints in a header; an error means that onegraph did not write it.
+    /// Checks the keypoints in a header; an error means that onegraph did not write the header.
     pub(super) fn check(&self) -> Result<(), String> {
         let count = self.names.len();
         if !(1..=MAX_KEYPOINTS).contains(&count) {

@@ -52,15 +52,16 @@ impl Mapped {
             return Ok(Mapped { map: None, file });
         }
         // SAFETY: a `&[u8]` into a mapping is sound only while no process changes or shortens the
-        // file. The store's files are written under another directory name, made read-only,
-        // renamed into place and never opened for writing again; `--overwrite` renames the whole
-        // directory away and unlinks its files, which leaves the mapped inodes as they are. The
-        // mapping is private and read-only, so this process cannot write through it. We cannot
-        // prevent another program from making a file writable and editing it in place. Every bit
-        // pattern is valid for the types read from the mapping, and each index that comes out of it
-        // is checked at the store's opening and again by the slice it indexes, so even such an edit
-        // can only give wrong numbers, which the checksum of each image reveals, a panic, or SIGBUS
-        // if the file is shortened, which `exit_on_bus_errors` turns into a one-line message.
+        // file. The store's files are written under another directory name, made read-only, renamed
+        // into place and never opened for writing again; `--overwrite` renames the whole directory
+        // away and unlinks its files, which leaves the mapped inodes as they are. The mapping is
+        // private and read-only, so this process cannot write through it. We cannot prevent another
+        // program from making a file writable and editing it in place. Every bit pattern is valid
+        // for the types read from the mapping, and each index in it is checked when the store is
+        // opened, and again by the slice that it indexes. Even such an edit can therefore only
+        // cause wrong numbers (detected in pixels by the checksum of each image), a panic, or, if
+        // the file is shortened, a SIGBUS, which `exit_on_bus_errors` turns into a one-line
+        // message.
         let map = unsafe { Mmap::map(&file) }.map_err(DaliError::io("map", path))?;
         Ok(Mapped { map: Some(map), file })
     }

@@ -76,7 +76,7 @@ pub enum Segmentation<'a> {
     Runs(&'a [u32]),
 }
 
-/// The download of a store's pixels, which may still be in progress.
+/// A download of a store's pixels that may still be in progress.
 pub trait Arrival: std::fmt::Debug + Send + Sync {
     /// Waits until a range of bytes of `pixels.bin` is available.
     ///
@@ -93,8 +93,8 @@ impl Store {
         Store { arrival: Some(pixels), ..self }
     }
 
-    /// All errors in the pixels: each image whose bytes have changed or cannot be decoded; or one
-    /// error for `pixels.bin` if its checksum differs although no image has an error. Reads and
+    /// All errors in the pixels: one per image whose bytes have changed or cannot be decoded; or
+    /// one for `pixels.bin` if its checksum differs although no image has an error. Reads and
     /// decodes all images.
     pub fn pixel_faults(&self) -> Vec<DaliError> {
         let decoded: Vec<_> = (0..self.len())
@@ -109,7 +109,7 @@ impl Store {
         faults
     }
 
-    /// Checks the pixels, which opening a store does not.
+    /// Checks the pixels, which are not checked when a store is opened.
     ///
     /// # Errors
     /// The first error of [`Store::pixel_faults`].
@@ -155,8 +155,8 @@ impl Store {
     }
 
     /// True if an object of image `idx`, crowds included, has a box with both sides longer than one
-    /// pixel: both references train only on such images. Panics if `idx` is not below
-    /// [`Store::len`].
+    /// pixel: both reference implementations train only on such images. Panics if `idx` is not
+    /// below [`Store::len`].
     ///
     /// # Errors
     /// [`DaliError::Store`] if an older version wrote the store, and only the index was opened.

@@ -54,7 +54,7 @@ pub struct Contents {
     pub columns: Vec<Column>,
     /// Images without any object.
     pub num_empty_images: usize,
-    /// Numbers of images with an EXIF rotation that was applied, and that was not applied.
+    /// Numbers of images whose EXIF rotation was applied, and was not applied.
     pub num_turned: [usize; 2],
     /// Objects omitted because of their class.
     pub num_left_out: usize,
@@ -68,12 +68,11 @@ struct Part {
     store: Store,
     first_image: usize,
     first_object: usize,
-    /// Offset of the ids of the store's images and annotations.
+    /// Offset that is added to the ids of the store's images and annotations.
     first_id: u64,
     /// The common label for each label of the store; 0 for an omitted class.
     label_of: Vec<u32>,
-    /// The keypoints of the store's objects in the common order, if the store has a different
-    /// order.
+    /// The keypoints of the store's objects in the common order, if the store's own order differs.
     keypoints: Option<Vec<[f32; 3]>>,
 }
 
@@ -89,8 +88,8 @@ struct Kept {
 impl Stores {
     /// Joins stores by the names of their categories.
     ///
-    /// A category has its id in the first store with the category, or a new id if an earlier
-    /// category has this id. A single store keeps its ids; the second store's images and
+    /// A category keeps its id from the first store that contains the category, or gets a new id if
+    /// an earlier category has this id. A single store keeps its ids; the second store's images and
     /// annotations are numbered from 10^15 on, the third's from 2 * 10^15. Stores with and without
     /// keypoints can be joined; the order and skeleton of the keypoints come from the first store
     /// with keypoints.
@@ -156,7 +155,7 @@ impl Stores {
         self.parts.iter().map(|part| &part.store)
     }
 
-    /// The counts and classes.
+    /// The counts and classes of all stores.
     pub fn contents(&self) -> &Contents {
         &self.contents
     }
@@ -186,9 +185,9 @@ impl Stores {
         ImageRecord { image_id: part.first_id + record.image_id, objects, ..record }
     }
 
-    /// An identifier of image `idx` that does not depend on other images: the id in its store, or
-    /// if the reader assigned the ids, a hash of the file name (FNV-1a). Panics if `idx` is not
-    /// below [`Stores::len`].
+    /// An identifier of image `idx` that does not depend on other images: the image id in its
+    /// store, or, if the reader assigned the ids, a hash of the file name (FNV-1a). Panics if `idx`
+    /// is not below [`Stores::len`].
     pub fn stable_id(&self, idx: usize) -> u64 {
         let (part, at) = self.place(idx);
         if !part.store.header().ids_by_path {
@@ -267,7 +266,7 @@ impl Stores {
         part.store.decode_rgb_into(at, out)
     }
 
-    /// For each store, the number of objects by label; label 0 counts omitted objects.
+    /// For each store, the number of objects by common label; label 0 counts omitted objects.
     pub fn objects_by_class(&self) -> Vec<Vec<usize>> {
         let count = |part: &Part| {
             let mut counts = vec![0; 1 + self.contents.categories.len()];
@@ -391,7 +390,7 @@ struct Labels<'a> {
     wanted: HashSet<&'a str>,
     of: HashMap<String, u32>,
     taken: HashSet<u64>,
-    /// All ids from 1 to this one are used.
+    /// All ids from 1 to `last` are used.
     last: u64,
     categories: Vec<Category>,
 }

@@ -31,7 +31,7 @@ pub(crate) struct NewImage {
     pub encoding: PixelEncoding,
     /// JPEG bytes, or RGB u8 `[H, W, 3]`.
     pub pixels: Vec<u8>,
-    /// Size and time of the image file.
+    /// Size and modification time of the image file.
     pub source: SourceRow,
     /// How an EXIF rotation of the file was treated; `None` if the file has none.
     pub exif: Option<Exif>,
@@ -169,8 +169,8 @@ impl StoreWriter {
     }
 
     /// Flushes all files to disk, makes them read-only, and renames the folder to its final path.
-    /// `doubts` is called with the header's counts, and returns the warnings that the header
-    /// records.
+    /// `doubts` is called with the header's counts, and returns the warnings to store in the
+    /// header.
     ///
     /// # Errors
     /// [`DaliError::Io`] if writing fails; nothing new is then at `out`.
@@ -247,8 +247,8 @@ impl StoreWriter {
         self.append(format::PARTS, &[part]).map(drop)
     }
 
-    /// Appends values to a file, and returns the previous number of values. A store without
-    /// keypoints or columns lacks the file.
+    /// Appends values to a file, and returns the previous number of values. Without keypoints or
+    /// columns, their file does not exist and nothing is written.
     fn append<T: NoUninit>(&mut self, file: &'static str, values: &[T]) -> Result<u64, DaliError> {
         let Some(file) = self.files.get_mut(file) else { return Ok(0) };
         let offset = file.info.bytes / size_of::<T>() as u64;

@@ -15,7 +15,7 @@ use super::{ANNOTATIONS, IMAGES, STORE};
 use crate::error::DaliError;
 use crate::store;
 
-/// High, so that the edges of small shapes stay sharp.
+/// High quality keeps the edges of small shapes sharp.
 const JPEG_QUALITY: u8 = 95;
 
 /// Value in the annotation file that distinguishes a generated set from a user's data.
@@ -175,7 +175,7 @@ pub(super) fn drawing_of(dir: &Path) -> Option<String> {
 /// The files of the set at `dir`; `None` if the set was not generated here.
 pub(super) fn manifest(dir: &Path) -> Option<Vec<PathBuf>> {
     let names = head(dir)?.images.into_iter().map(|image| image.file_name);
-    // The generator does not write a name that leads out of the folder.
+    // The generator writes no names that lead out of the folder; such names are ignored.
     let plain = |name: &String| Path::new(name).file_name() == Some(name.as_ref());
     let images = names.filter(plain).map(|name| Path::new(IMAGES).join(name));
     let store = store::manifest(&dir.join(STORE)).unwrap_or_default();

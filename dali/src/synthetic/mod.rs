@@ -34,11 +34,11 @@ const ANNOTATIONS: &str = "annotations.json";
 const STORE: &str = "store";
 /// Number of images generated between two progress reports.
 const IMAGES_PER_CHUNK: usize = 128;
-/// Limited because all annotations are held in memory, about 1.5 KiB per image.
+/// All annotations are held in memory, about 1.5 KiB per image.
 const MAX_COUNT: usize = 10_000_000;
-/// With smaller sides the smallest shapes would have only a few pixels.
+/// In smaller images the smallest shapes would have only a few pixels.
 const MIN_SIZE: u32 = 32;
-/// Within the 16 bits of a JPEG's sides, and the run lengths of a mask stay far below 2^32.
+/// A JPEG's sides have 16 bits, and the run lengths of a mask must stay far below 2^32.
 const MAX_SIZE: u32 = 4096;
 
 /// Options of [`generate`].
@@ -60,8 +60,8 @@ pub struct SyntheticOptions {
 
 impl SyntheticOptions {
     /// The description of the generator, which is also in the annotation file. An existing set is
-    /// only reused if its description is equal; sets of older versions without keypoints have a
-    /// different one.
+    /// only reused if its description is equal; the description of sets from older versions,
+    /// without keypoints, differs.
     fn drawing(&self) -> String {
         let Self { count, seed, height, width, .. } = self;
         format!("{count} images of {height}x{width}, seed {seed}, with keypoints")

@@ -1,5 +1,5 @@
-//! SplitMix64: the n-th number is a hash of a key and n, so each image has its own stream,
-//! independent of threads.
+//! SplitMix64: the n-th number of a stream is a hash of a key and n. Each image has its own stream,
+//! so the numbers do not depend on threads.
 
 use crate::mix::{GOLDEN_GAMMA, finalize, mix, unit};
 

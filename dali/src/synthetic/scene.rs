@@ -13,10 +13,10 @@ const MIN_OBJECTS: u32 = 2;
 const NOISE: f32 = 20.0;
 /// Amplitude of the background stripes, out of 255: visible, but weaker than the noise.
 const STRIPES: f32 = 12.0;
-/// A keypoint is on the outline, and its pixel is the nearest drawn pixel, at most this many rows
-/// and columns away.
+/// The pixel of a keypoint is the nearest pixel of the shape, at most this many rows and columns
+/// away.
 const NEAR: usize = 2;
-/// An object with fewer visible pixels is not annotated; for an image side of 128.
+/// Minimum number of visible pixels of an annotated object, for an image side of 128.
 const MIN_VISIBLE_AT_128: f64 = 40.0;
 
 /// A generated image with its annotations.
@@ -159,9 +159,9 @@ fn pixel_near(mask: &[u8], [height, width]: [usize; 2], [x, y]: [f64; 2]) -> usi
     nearest.map_or(usize::MAX, |(column, row)| column * height + row)
 }
 
-/// The side of a shape, in pixels: from 1/14 to 1/2 of the image's short side, uniform; but a value
-/// in the smallest sixth of the range is replaced by a second sample, so that tiny shapes are rare
-/// (3 %).
+/// The side of a shape, in pixels: uniform from 1/14 to 1/2 of the image's short side. A value in
+/// the smallest sixth of the range is replaced by a second sample, so that tiny shapes are rare (3
+/// %).
 fn draw_side(rng: &mut Rng, size: u32) -> u32 {
     let (least, most) = (size.div_ceil(14), size / 2);
     let mut share = rng.uniform();

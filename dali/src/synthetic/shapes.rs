@@ -18,7 +18,8 @@ const ARM: (f64, f64) = (0.35, 0.65);
 /// `y`.
 ///
 /// Coordinates are multiples of an eighth of a pixel, which are exact in f32, in f64 and as
-/// decimals: the file, the store and the drawing then rasterise identically.
+/// decimals, so that the polygons in the file, the store and the drawing are rasterized
+/// identically.
 pub(super) fn polygon(class_idx: usize, x: f64, y: f64, side: f64) -> Vec<f64> {
     let (a, b) = ARM;
     let unit: Vec<(f64, f64)> = match CLASS_NAMES[class_idx] {

@@ -1,4 +1,4 @@
-//! Hostile input: files that declare more than they contain, links to other places, and extreme
+//! Hostile input: files that declare more than they contain, links out of the folder, and extreme
 //! numbers.
 
 use std::os::unix::fs::symlink;

@@ -1,4 +1,4 @@
-//! Real COCO images: the counts are known, and every picture can be decoded.
+//! Tests with real COCO images: known counts, and every picture can be decoded.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use dali::{PixelEncoding, Store};
 
 use crate::fixture::objects;
 
-/// A folder of recorded data.
+/// A folder of recorded test data.
 pub(crate) fn data(name: &str) -> Option<PathBuf> {
     shared("ONEGRAPH_DATA", &format!("data/{name}"))
 }

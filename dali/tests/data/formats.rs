@@ -16,7 +16,7 @@ use crate::fixture::rle_of;
 use crate::formats_mistakes::{request, store};
 
 /// Maximum number of differing pixels in a polygon's mask (7 measured): vertices are stored in f32,
-/// and a rounded vertex may change a rasterization tie. Pixel masks must be equal.
+/// and rounding a vertex may move an edge across a pixel centre. Pixel masks must be equal.
 const POLYGON_PIXELS: usize = 8;
 /// Tolerance for boxes, which are recorded with a precision of 0.0001 pixels.
 const BOX_PIXELS: f64 = 1e-3;
@@ -74,14 +74,14 @@ fn every_format_yields_recorded_objects() {
 /// The objects of a folder's images, by file name.
 fn stored(folder: &Path, format: &str, split: Option<&str>) -> BTreeMap<String, Vec<Stored>> {
     let source = formats::read(&request(folder, split)).unwrap();
-    let taken = format!("taking {} for {format}: ", folder.display());
+    let taken = format!("reading {} as {format}: ", folder.display());
     assert!(source.notes[0].starts_with(&taken), "{:?}", source.notes);
     let place = tempfile::tempdir().unwrap();
     let out = place.path().join("store");
     store(source, &out).unwrap();
     let store = Store::open(&out).unwrap();
-    // The identifier must not change when files are added: it is COCO's id, or else the FNV-1a hash
-    // of the name.
+    // The identifier must not change when files are added: it is COCO's id or, for other formats,
+    // the FNV-1a hash of the name.
     let stable = Stores::from(Store::open(&out).unwrap()).stable_id(0);
     match format {
         "coco" => assert_eq!(stable, store.image(0).image_id),

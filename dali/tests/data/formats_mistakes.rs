@@ -1,4 +1,4 @@
-//! Mistakes in a folder of each format: each gives one message with the file and the error.
+//! Mistakes in folders of each format: each mistake gives one message with the file and the error.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -57,8 +57,8 @@ pub(crate) fn store(source: Source, out: &Path) -> Result<PrepReport, DaliError>
     }
 }
 
-/// Changes a valid folder, then reads and stores it. Returns the error message, or `None` if the
-/// folder is stored.
+/// Changes a valid folder, then reads and stores it. Returns the error message, or `None` without
+/// an error.
 fn refusal(sound: &Sound, change: impl FnOnce(&Path)) -> Option<String> {
     let place = tempfile::tempdir().unwrap();
     let set = place.path().join("set");
@@ -76,7 +76,7 @@ pub(crate) fn check<T: AsRef<[u8]>>(sound: &Sound, mistakes: &[Mistake<'_, T>]) 
     let set = tempfile::tempdir().unwrap();
     (sound.write)(set.path());
     let taken = formats::read(&request(set.path(), sound.split)).unwrap().notes[0].clone();
-    assert!(taken.contains(&format!(" for {}: ", sound.format)), "{taken}");
+    assert!(taken.contains(&format!(" as {}: ", sound.format)), "{taken}");
     let sound_files = mistakes.iter().map(|(file, ..)| *file);
     let sound_files = sound_files.filter(|file| set.path().join(file).exists());
     check_unreadable(sound, &sound_files.collect::<Vec<_>>());
@@ -145,12 +145,12 @@ fn invalid_yolo_gives_one_line_error() {
                 "data.yaml",
                 "[ant, bee]",
                 "7",
-                &["names: invalid type: integer `7`, expected a text"],
+                &["names: invalid type: integer `7`, expected a string"],
             ),
             ("data.yaml", "[ant, bee]", "[[ant], bee]", &["names[0]: invalid type: sequence"]),
             ("data.yaml", "[ant, bee]", "{0: ant, 0: bee}", &["names: has the key 0 twice"]),
             ("data.yaml", "names:", &deep, &["more than 256 brackets are open"]),
-            ("data.yaml", "names: [ant, bee]", &again, &["names: has more than 64 MiB of texts"]),
+            ("data.yaml", "names: [ant, bee]", &again, &["names: has more than 64 MiB of text"]),
             ("data.yaml", "names:", "kpt_shape: [2, 3]\nnames:", &["line 1: has 2 numbers after"]),
             (a, "", "0 .5 .5 .2 .2 .93 1", &["object 1 looks like a box and a confidence"]),
             (
@@ -524,7 +524,7 @@ fn lvis_file_names_come_from_urls() {
         "categories": [{"id": 3, "name": "ant", "synset": "ant.n.01", "frequency": "r"}]}"#;
     put(&set, "lvis_v1_train.json", text);
     let source = formats::read(&Request::new(&set)).unwrap();
-    assert!(source.notes[0].contains(" for lvis: lvis_v1_train.json"), "{:?}", source.notes);
+    assert!(source.notes[0].contains(" as lvis: lvis_v1_train.json"), "{:?}", source.notes);
     let out = place.path().join("store");
     store(source, &out).unwrap();
     let store = dali::Store::open(&out).unwrap();

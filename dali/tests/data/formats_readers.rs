@@ -49,6 +49,6 @@ fn foreign_keywords_do_not_change_detected_format() {
         put(place.path(), file, text);
         picture(place.path(), "a.jpg");
         let source = formats::read(&Request::new(place.path())).unwrap();
-        assert!(source.notes[0].contains(&format!(" for {format}: ")), "{:?}", source.notes);
+        assert!(source.notes[0].contains(&format!(" as {format}: ")), "{:?}", source.notes);
     }
 }

@@ -12,8 +12,8 @@ use crate::fixture::{Alter, Fixture, altered, annotation, assert_fails, assert_s
 use crate::formats_mistakes::{put, store};
 use crate::store::{open_error, refresh, reseal, rewrite};
 
-/// Image 7 with an object with three keypoints, an object without a list of keypoints, and a crowd
-/// with a list.
+/// Image 7, which has an object with three keypoints, an object without a list of keypoints, and a
+/// crowd with a list.
 fn unprepared() -> Fixture {
     let mut fixture = Fixture::new();
     for category in fixture.json["categories"].as_array_mut().unwrap() {
@@ -40,7 +40,7 @@ fn prep_stores_keypoints() {
     let fixture = unprepared();
     let (report, store) = fixture.made();
     assert_eq!((report.num_keypoints, report.num_with_keypoints), (3, 1), "{report}");
-    let line = "\n  keypoints    3 for each object; 1 objects have labels\n";
+    let line = "\n  keypoints    3 per object; labelled in 1 objects\n";
     assert!(report.to_string().contains(line), "{report}");
     assert!(report.findings.keys().all(|finding| *finding == Finding::Copy), "{report}");
     store.verify_all().unwrap();
@@ -145,7 +145,7 @@ fn categories_with_differing_keypoints_store_none() {
     assert_eq!(store.header().keypoints.as_ref().unwrap().names[2], "right_ear");
 }
 
-/// Changes a value, a length, a count and the names, with valid checksums.
+/// Changes a value, a length, a count and the names; checksums are valid.
 #[test]
 fn inconsistent_keypoints_are_rejected_on_open() {
     let altered = |alter: &dyn Fn(&mut Vec<u8>), said: &str| {
@@ -264,7 +264,7 @@ fn file_without_keypoints_keeps_its_source_key() {
     assert_eq!(named.store().header().source, Some(key(&named)));
 }
 
-/// The key of a data set in a different format is computed as in versions without keypoints.
+/// The key of a data set in a format other than COCO is computed as in versions without keypoints.
 #[test]
 fn annotation_without_keypoints_keeps_debug_text() {
     let object: coco::Annotation =

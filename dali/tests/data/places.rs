@@ -92,8 +92,8 @@ fn stale_local_lock_is_taken_over_after_restart() {
 fn leftovers_of_killed_prep_are_removed_or_restored() {
     let fixture = Fixture::prepared();
     let beside = |name: &str| fixture.dir.path().join(name);
-    // Folders of processes that were killed while writing, and between the two renames that replace
-    // a store.
+    // Folders left by processes that were killed while writing, or between the two renames that
+    // replace a store.
     fs::create_dir(beside(".store.onegraph-tmp-AbCdEf012345")).unwrap();
     fs::write(beside(".store.onegraph-tmp-AbCdEf012345").join("images.bin"), "half").unwrap();
     fs::rename(fixture.store_path(), beside(".store.onegraph-old-AbCdEf012345")).unwrap();

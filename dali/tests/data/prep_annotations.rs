@@ -8,7 +8,7 @@ use crate::fixture::{Fixture, altered, annotation, assert_fails, assert_says};
 
 /// The runs of the 4x4 square at (2, 1) in a 20x10 image, in column order.
 const SQUARE_RUNS: [u32; 9] = [21, 4, 6, 4, 6, 4, 6, 4, 145];
-/// These runs in the compressed form of pycocotools.
+/// `SQUARE_RUNS` in pycocotools' compressed form.
 const SQUARE_TEXT: &str = "e04600000[4";
 
 fn runs(id: u64, crowd: u8, size: [u32; 2], counts: Value) -> Value {
@@ -91,7 +91,8 @@ fn invalid_annotations_are_dropped_and_counted_by_reason() {
     assert_says(&report.to_string(), &["dropped      15", "category id not in the file: 1 (id 2)"]);
 }
 
-/// Each case is a typical mistake of exporters; no box in COCO is reported (`coco_open.rs`).
+/// Each case is a typical mistake of exporters; boxes of COCO itself give no report
+/// (`coco_open.rs`).
 #[test]
 fn box_that_does_not_match_mask_is_reported() {
     let ring = json!([[12.0, 2.0, 18.0, 2.0, 18.0, 5.0, 12.0, 5.0]]);

@@ -177,11 +177,11 @@ fn corrupt_image_is_reported_without_panic() {
     with_file(b"").assert_refused(&["neither JPEG nor PNG"]);
     let whole = png(coloured());
     with_file(&whole[..whole.len() / 2]).assert_refused(&["does not decode"]);
-    // A frame header with chroma sampled more finely than luma.
+    // A frame header whose chroma is sampled more finely than its luma.
     let mut finer = jpeg(&gradient(20, 10), 20, 10, ColorType::Rgb);
     let frame = finer.windows(2).position(|marker| marker == [0xFF, 0xC0]).unwrap();
     finer[frame + 14] = 0x44;
-    with_file(&finer).assert_refused(&["unusual sampling", "[4, 4]"]);
+    with_file(&finer).assert_refused(&["unsupported sampling", "[4, 4]"]);
     // A damaged byte at any position must give an error or a picture, but no panic.
     let whole = jpeg(&gradient(20, 10), 20, 10, ColorType::Rgb);
     let mut out = vec![0; 600];
@@ -339,7 +339,7 @@ fn file_is_found_by_equivalent_name() {
             Err(words) => fixture.assert_refused(&[words]),
         }
     }
-    // Two names that match one file: the other file is missing.
+    // Two names match the same file, because the second file is missing.
     let mut fixture = Fixture::new();
     fixture.add_image(3, "A.jpg", 20, 10);
     fixture.assert_refused(&["image 3", "a file that matches several file_name"]);

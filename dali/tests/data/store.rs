@@ -1,4 +1,4 @@
-//! A store is complete or rejected. It only replaces other stores, and only on request.
+//! A store is complete or rejected. `prep` replaces only stores, and only on request.
 
 use std::path::Path;
 
@@ -168,7 +168,7 @@ fn pixels_truncated_while_open_are_reported() {
     let store = fixture.store();
     let path = fixture.stored("pixels.bin");
     cut(&path, 9);
-    assert_fails(store.decode_rgb(0, &mut vec![]), &["pixels.bin", "cut from", "to 9 bytes"]);
+    assert_fails(store.decode_rgb(0, &mut vec![]), &["pixels.bin", "truncated from", "to 9 bytes"]);
 }
 
 /// The test runs itself as a child process, as the signal ends the process.
@@ -300,7 +300,7 @@ fn object_extent_is_read_from_index_or_computed() {
         fixture.json["annotations"][0]["bbox"] = json!([3.0, 2.0, 9.0, side]);
         fixture.prep_again();
         assert_eq!(index(&fixture).unwrap(), has_extent, "{side}");
-        // The value that older versions wrote.
+        // Older versions wrote 0.
         rewrite(&fixture.stored("images.bin"), |bytes| bytes[58] = 0);
         refresh(&fixture, "images.bin");
         assert_eq!(fixture.store().has_extent(0).unwrap(), has_extent, "{side}");
@@ -333,7 +333,7 @@ fn column_is_stored_for_objects_that_have_it() {
     assert!(fixture.store().header().columns.is_empty() && !fixture.stored("columns.bin").exists());
 }
 
-/// A store may be replaced whichever of its files are missing or broken.
+/// A store may be replaced no matter which of its files are missing or damaged.
 #[test]
 fn damaged_store_can_be_overwritten() {
     let replace = |store: &Path, from: &str, to: &str| {

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use crate::fixture::{assert_fails, assert_says, objects, rle_of};
 
 /// CRC-32 of the mask records and values of two images of seed 8, from a version without keypoints.
-/// Pixels are not compared: they contain a sine, which other machines may round differently.
+/// Pixels are not compared: they depend on a sine, whose rounding may differ between machines.
 const OLDER_MASKS: [u32; 4] = [0xA805_3F93, 0x6B06_6CE1, 0x949D_5123, 0x205F_2153];
 
 fn generated(count: usize, seed: u64) -> (TempDir, SyntheticOptions) {
@@ -66,7 +66,7 @@ fn synthetic_set_of_200_images_matches_statistics() {
 }
 
 /// The colour must be independent of the class: the mean colour of each class equals the overall
-/// mean, within four standard errors of a uniform colour.
+/// mean, within four standard errors for uniform colours.
 #[test]
 fn colour_is_independent_of_class_and_background_is_noisy() {
     let (_dir, options) = generated(200, 2);

@@ -38,7 +38,7 @@ static SUMS: Mutex<BTreeMap<usize, (Arc<Group>, Sum)>> = Mutex::new(BTreeMap::ne
 ///
 /// # Safety
 /// `version` must be null or valid for a write.
-// SAFETY: an NCCL name, which no other function of the process has.
+// SAFETY: no other function in the process has this NCCL name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclGetVersion(version: *mut c_int) -> c_int {
     finish("ncclGetVersion", None, || {
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn ncclGetVersion(version: *mut c_int) -> c_int {
 ///
 /// # Safety
 /// `id` must be null or valid for a write.
-// SAFETY: an NCCL name, which no other function of the process has.
+// SAFETY: no other function in the process has this NCCL name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclGetUniqueId(id: *mut UniqueId) -> c_int {
     finish("ncclGetUniqueId", None, || {
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn ncclGetUniqueId(id: *mut UniqueId) -> c_int {
 ///
 /// # Safety
 /// `raw` must be null or valid for a write.
-// SAFETY: an NCCL name, which no other function of the process has.
+// SAFETY: no other function in the process has this NCCL name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommInitRank(
     raw: *mut Raw,
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn ncclCommInitRank(
 ///
 /// # Safety
 /// The stream must be from the driver; handles and addresses may be invalid.
-// SAFETY: an NCCL name, which no other function of the process has.
+// SAFETY: no other function in the process has this NCCL name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclAllReduce(
     from: *const c_void,
@@ -129,7 +129,7 @@ pub unsafe extern "C" fn ncclAllReduce(
 ///
 /// # Safety
 /// `error` must be null or valid for a write; the handle may be invalid.
-// SAFETY: an NCCL name, which no other function of the process has.
+// SAFETY: no other function in the process has this NCCL name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommGetAsyncError(raw: Raw, error: *mut c_int) -> c_int {
     let group = live(raw);
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn ncclCommGetAsyncError(raw: Raw, error: *mut c_int) -> c
 }
 
 /// Ends the group's all-reduces. Returns once no stream or graph holds one, like NCCL 2.16 to 2.30.
-// SAFETY: an NCCL name, which no other function of the process has.
+// SAFETY: no other function in the process has this NCCL name.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommAbort(raw: Raw) -> c_int {
     let group = live(raw);
@@ -161,7 +161,7 @@ pub extern "C" fn ncclCommAbort(raw: Raw) -> c_int {
 }
 
 /// The message for a result code.
-// SAFETY: an NCCL name, which no other function of the process has.
+// SAFETY: no other function in the process has this NCCL name.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclGetErrorString(result: c_int) -> *const c_char {
     let text = match result {
@@ -180,7 +180,7 @@ pub extern "C" fn ncclGetErrorString(result: c_int) -> *const c_char {
 
 /// The message of the process's last error, valid until this thread's next call. The handle is
 /// ignored.
-// SAFETY: an NCCL name, which no other function of the process has.
+// SAFETY: no other function in the process has this NCCL name.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclGetLastError(_raw: Raw) -> *const c_char {
     last()
@@ -240,7 +240,7 @@ fn live(raw: Raw) -> Result<Arc<Group>, Failure> {
     match lock(&GROUPS).get(&raw.addr()) {
         Some(Some(group)) => Ok(group.clone()),
         Some(None) => Err(gone()),
-        None => Err(misuse(INVALID_ARGUMENT, format!("{raw:?} is no communicator"))),
+        None => Err(misuse(INVALID_ARGUMENT, format!("{raw:?} is not a communicator"))),
     }
 }
 
@@ -258,7 +258,7 @@ fn check_addresses(sum: &Sum, driver: &Driver) -> Result<(), Failure> {
         // SAFETY: the function accepts any address and length.
         let is_memory = unsafe { !(driver.address)(address, bytes).is_null() };
         if !is_memory || !address.is_multiple_of(sum.of.bytes() as u64) {
-            let text = format!("{address:#x} is no address of {} {:?}", sum.count, sum.of);
+            let text = format!("{address:#x} is not the address of {} {:?}", sum.count, sum.of);
             return Err(misuse(INVALID_ARGUMENT, text));
         }
     }
@@ -305,8 +305,8 @@ extern "C" fn release(data: *mut c_void) {
     drop_sum(data.addr());
 }
 
-/// Drops an all-reduce, if it is still in the table: the driver may have released it although it
-/// rejected it.
+/// Removes an all-reduce that the driver rejected from `SUMS`, unless the driver has already
+/// released it.
 fn drop_sum(key: usize) {
     let removed = lock(&SUMS).remove(&key);
     if let Some((group, _)) = removed {

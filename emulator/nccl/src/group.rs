@@ -150,12 +150,12 @@ impl Group {
     }
 
     /// Counts an all-reduce that a stream or graph holds. NCCL creates no plan for a group of one
-    /// rank, so these are not counted.
+    /// rank, so its all-reduces are not counted.
     pub(crate) fn hold(&self) {
         lock(&self.state).references += usize::from(self.count > 1);
     }
 
-    /// Uncounts an all-reduce that a stream or graph no longer holds.
+    /// Undoes one call of [`Self::hold`].
     pub(crate) fn release(&self) {
         lock(&self.state).references -= usize::from(self.count > 1);
         self.changed.notify_all();
@@ -260,8 +260,8 @@ impl Group {
         Ok(())
     }
 
-    /// Waits until all peers have sent their contributions, one peer's call differs or its
-    /// connection is closed, or this rank has left.
+    /// Waits until all peers have sent their contributions. Returns earlier if a peer's call
+    /// differs, a peer's connection is closed, or this rank has left.
     fn peer_messages(&self, what: &What) -> PeerMessage {
         let mut state = self.wait(|state| {
             let differs = |mail: &Mail| mail.frames.front().is_some_and(|f| !fits(f, what));

@@ -1,4 +1,4 @@
-//! Hook functions of the emulated driver, found at run time.
+//! Hook functions of the emulated driver, looked up at run time.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_void};

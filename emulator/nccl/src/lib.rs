@@ -10,7 +10,7 @@
 //! | `DRIVER_REPORT` | file to which findings are appended, one per line; created by the first |
 //! | `NCCL_TEST_VERSION` | the version in the format of `ncclGetVersion`; default 22907 |
 //! | `NCCL_TEST_PLANT` | injected faults, comma-separated; prefix `RANK/`: only on this rank |
-//! | `NCCL_RUNTIME_CONNECT` | unless 0, from 2.22 on: the first all-reduce of each size connects |
+//! | `NCCL_RUNTIME_CONNECT` | unless 0: the first all-reduce of each size connects (2.22+) |
 //! | `NCCL_MULTI_RANK_GPU_ENABLE` | 1 lets ranks share a GPU |
 //! | `NCCL_SOCKET_IFNAME`, `NCCL_HOSTID` | as in NCCL |
 //!

@@ -105,10 +105,10 @@ const ROWS: &[Row] = &[
         }
         my.init(my.id, [0, 1])
     }),
-    row("a rank that comes twice", 2, 5, "rank 0 has joined twice", |my, wrong| {
+    row("a rank that joins twice", 2, 5, "rank 0 has joined twice", |my, wrong| {
         my.init(my.id, [if wrong { 0 } else { my.rank }, 2])
     }),
-    row("ranks of two numbers of ranks", 2, 5, " ranks, rank ", |my, wrong| {
+    row("ranks with different counts", 2, 5, " ranks, rank ", |my, wrong| {
         my.init(my.id, [my.rank, 2 + my.rank * i32::from(wrong)])
     }),
     row("ranks on one GPU", 2, 5, "ranks 0 and 1 are both on GPU ", |my, wrong| {
@@ -117,28 +117,28 @@ const ROWS: &[Row] = &[
     }),
     with(
         ["NCCL_SOCKET_IFNAME", "=nobody-has-this"],
-        row("an interface that is not there", 1, 5, "", |my, _| my.init(my.id, [0, 1])),
+        row("an interface that is missing", 1, 5, "", |my, _| my.init(my.id, [0, 1])),
     ),
-    row("no place for a result", 1, 4, "the pointer for the result is null", |_, wrong| {
+    row("a null pointer for a result", 1, 4, "the pointer for the result is null", |_, wrong| {
         // SAFETY: null, or valid for a write of one number.
         unsafe { ncclGetVersion(if wrong { ptr::null_mut() } else { &mut 0 }) }
     }),
     with(
         ["NCCL_TEST_VERSION", "21602"],
-        row("a version that a test asks for", 1, 21602, "", |_, _| {
+        row("a version that a test sets", 1, 21602, "", |_, _| {
             let mut version = 0;
             // SAFETY: writes one number.
             assert_eq!(unsafe { ncclGetVersion(&mut version) }, 0);
             if version == 22907 { 0 } else { version }
         }),
     ),
-    row("a sum of another type", 1, 4, "type 8 and operation 0 are not", |my, wrong| {
+    row("an unsupported type", 1, 4, "type 8 and operation 0 are not", |my, wrong| {
         my.sum(my.join(), [ones(4); 2], 4, if wrong { 8 } else { HALF })
     }),
-    row("numbers beyond their memory", 1, 4, "is no address of 5 Float", |my, wrong| {
+    row("a buffer beyond its allocation", 1, 4, "is not the address of 5 Float", |my, wrong| {
         my.sum(my.join(), [ones(4); 2], if wrong { 5 } else { 4 }, FLOAT)
     }),
-    row("a sum over its own numbers", 1, 4, "partly overlaps the input", |my, wrong| {
+    row("an output that overlaps the input", 1, 4, "partly overlaps the input", |my, wrong| {
         let memory = ones(4);
         my.sum(my.join(), [memory, memory + if wrong { 4 } else { 8 }], 2, FLOAT)
     }),
@@ -149,7 +149,7 @@ const ROWS: &[Row] = &[
         }
         my.sum(raw, [ones(1); 2], 1, FLOAT)
     }),
-    row("what is no communicator", 1, 4, "0x7 is no communicator", |my, wrong| {
+    row("an invalid communicator", 1, 4, "0x7 is not a communicator", |my, wrong| {
         ncclCommAbort(if wrong { ptr::without_provenance_mut(7) } else { my.join() })
     }),
     row("two threads with one communicator", 1, 5, "two threads use one comm", |my, wrong| {
@@ -164,13 +164,13 @@ const ROWS: &[Row] = &[
             code
         })
     }),
-    row("a stream that the driver refuses", 1, 1, "", |my, wrong| {
+    row("a stream that the driver rejects", 1, 1, "", |my, wrong| {
         let stream = if wrong { ptr::null_mut() } else { my.stream.raw() };
         let at = ptr::with_exposed_provenance_mut(ones(1) as usize);
         // SAFETY: the stream is null, or lives as long as the process.
         unsafe { ncclAllReduce(at, at, 1, FLOAT, 0, my.join(), stream) }
     }),
-    row("memory that is gone", 1, 700, "are no longer device memory", |my, wrong| {
+    row("freed memory", 1, 700, "are no longer device memory", |my, wrong| {
         let (raw, memory) = (my.join(), ones(4));
         let graph = capture(|| assert_eq!(my.sum(raw, [memory; 2], 4, FLOAT), 0));
         if wrong {
@@ -180,7 +180,7 @@ const ROWS: &[Row] = &[
         my.stream.wait();
         STICKY.load(Ordering::SeqCst)
     }),
-    row("a sum behind its release", 1, 999, "is executed after its release", |my, wrong| {
+    row("a sum after its release", 1, 999, "is executed after its release", |my, wrong| {
         let (raw, memory) = (my.join(), ones(4));
         let graph = capture(|| assert_eq!(my.sum(raw, [memory; 2], 4, FLOAT), 0));
         if wrong {
@@ -215,7 +215,7 @@ const ROWS: &[Row] = &[
         assert_eq!(my.sum(raw, [ones(4); 2], 4, kind), 0);
         my.end(raw)
     }),
-    row("a rank that is gone", 2, 6, "", |my, wrong| {
+    row("a rank that has exited", 2, 6, "", |my, wrong| {
         let raw = my.join();
         if wrong && my.rank == 1 {
             assert_eq!(ncclCommAbort(raw), 0);
@@ -243,7 +243,7 @@ const ROWS: &[Row] = &[
     }),
     with(
         ["NCCL_TEST_PLANT", "nothing:1=1"],
-        row("a plant of nothing", 1, 0, "`nothing:1=1` is not a valid injection", |my, _| {
+        row("an invalid injection", 1, 0, "`nothing:1=1` is not a valid injection", |my, _| {
             my.init(my.id, [0, 1])
         }),
     ),
@@ -256,7 +256,7 @@ const ROWS: &[Row] = &[
             codes[1]
         }),
     ),
-    row("a driver that is not there", 1, 2, "", |my, _| my.init(my.id, [0, 1])),
+    row("a driver that is missing", 1, 2, "", |my, _| my.init(my.id, [0, 1])),
     // Not a mistake: `ncclCommAbort` ends the all-reduces, and waits until no graph holds one.
     row("a group that is left", 2, 0, "", |my, _| {
         let (raw, memory) = (my.join(), ones(4));

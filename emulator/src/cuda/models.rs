@@ -16,7 +16,7 @@ pub(super) struct Gpu {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Model {
     key: &'static str,
-    /// NVIDIA's name for it.
+    /// NVIDIA's name of the model.
     pub(super) name: &'static str,
     /// Compute capability, major and minor.
     pub(super) capability: (i32, i32),

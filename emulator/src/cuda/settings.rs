@@ -11,9 +11,9 @@ use crate::exec::{Counted, Options, Sums};
 /// The rule that selects the next stream to execute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Schedule {
-    /// The stream whose next work was enqueued first, immediately.
+    /// Immediately selects the stream whose next work was enqueued first.
     Eager,
-    /// The stream with the most recently enqueued work, once the host waits.
+    /// Once the host waits, selects the stream with the most recently enqueued work.
     Late,
     /// Any.
     Random,

@@ -84,7 +84,7 @@ pub(super) struct Stream {
     pub(super) is_busy: bool,
     /// The execution of the graph at the front of the queue.
     pub(super) run: Option<Run>,
-    /// No work begins before this time.
+    /// No work of the stream begins before this time.
     pub(super) starved: Option<Instant>,
     /// The capture that the stream is part of.
     pub(super) capture: Option<Handle>,

@@ -22,7 +22,7 @@ pub(super) type Handle = u64;
 /// One operation on the device.
 #[derive(Debug)]
 pub(super) enum Work {
-    /// No operation; takes its place in the stream order.
+    /// No operation, but the item keeps its position in the stream order.
     Nothing,
     /// A kernel, and its module.
     Launch(Launch, Handle),

@@ -147,7 +147,7 @@ fn extreme<K: Ord>(list: &[Candidate], key: impl Fn(&Candidate) -> K) -> usize {
 }
 
 impl Stream {
-    /// Adds the stream's work that may begin to `list`.
+    /// Appends to `list` the work of the stream that may begin.
     fn candidates(&self, stream: Handle, list: &mut Vec<Candidate>) {
         let (Some(item), Some(newest)) = (self.queue.front(), self.queue.back()) else { return };
         let (first, newest) = (item.order, newest.order);

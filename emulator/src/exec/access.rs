@@ -50,7 +50,7 @@ impl Block<'_> {
         // `bytes` is a power of two.
         let bad = lanes(mask).find(|lane| addresses[*lane] & (bytes as u64 - 1) != 0);
         if let Some(lane) = bad {
-            let text = format!("{:#x} is no multiple of {bytes}", addresses[lane]);
+            let text = format!("{:#x} is not a multiple of {bytes}", addresses[lane]);
             return trouble(MISALIGNED_ADDRESS, 1 << lane, text);
         }
         match access.space {
@@ -456,8 +456,8 @@ impl Block<'_> {
         Ok(())
     }
 
-    /// `cp.async`, whose last bytes may be zero-filled. The bytes are written to shared memory now,
-    /// or when the lane waits for them.
+    /// `cp.async`, whose last bytes may be zero-filled. The bytes are written to shared memory
+    /// either at once or when the lane waits for them.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     pub(super) fn copy_async(
         &mut self,

@@ -178,7 +178,7 @@ impl<'a> Block<'a> {
         self.finish_bulk(0).map_err(|trouble| self.fault(warp, &trouble))
     }
 
-    /// Completes a barrier that all warps that have not exited have reached.
+    /// Completes a barrier once it has been reached by all warps that have not exited.
     fn meet(&mut self, warps: &mut [Warp], waiting: &[usize]) -> Result<(), Fault> {
         self.shared.barrier();
         let any = waiting.iter().any(|at| warps[*at].vote.is_some_and(|(_, votes)| votes != 0));
@@ -302,7 +302,7 @@ impl<'a> Block<'a> {
         warp.pc += 1;
     }
 
-    /// Lanes return from a call, or exit.
+    /// Makes lanes return from a call, or exit.
     fn end(&self, warp: &mut Warp, mask: u32) -> Result<(), Trouble> {
         let returning = lanes(mask).filter(|lane| warp.calls[*lane] != NO_CALL);
         let returning = returning.fold(0, |all, lane| all | 1 << lane);

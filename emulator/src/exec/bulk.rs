@@ -146,7 +146,7 @@ impl Block<'_> {
         Ok(())
     }
 
-    /// Completes a random copy to shared memory; false if none is pending.
+    /// Completes a randomly chosen pending copy to shared memory; false if there is none.
     pub(super) fn land_bulk(&mut self) -> Result<bool, Trouble> {
         if self.copies.loads.is_empty() {
             return Ok(false);
@@ -264,6 +264,6 @@ fn check_multiple(address: u64, multiple: u64, lane: usize) -> Result<(), Troubl
     if address.is_multiple_of(multiple) {
         return Ok(());
     }
-    let text = format!("{address:#x} of a bulk copy is no multiple of {multiple}");
+    let text = format!("{address:#x} of a bulk copy is not a multiple of {multiple}");
     trouble(MISALIGNED_ADDRESS, 1 << lane, text)
 }

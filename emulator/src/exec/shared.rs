@@ -101,7 +101,7 @@ impl Shared {
         lane: usize,
     ) -> Result<usize, Trouble> {
         if !address.is_multiple_of(multiple) {
-            let text = format!("{what} at {address:#x}, which is no multiple of {multiple}");
+            let text = format!("{what} at {address:#x}, which is not a multiple of {multiple}");
             return trouble(MISALIGNED_ADDRESS, 1 << lane, text);
         }
         let length = self.bytes.len();

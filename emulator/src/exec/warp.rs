@@ -102,8 +102,8 @@ impl Warp {
         self.next_other = self.next_other.min(pc);
     }
 
-    /// Switches to the group with the lowest program counter, merged with groups at the same one:
-    /// lanes reconverge where control flow does.
+    /// Switches to the group with the lowest program counter, merged with all groups at the same
+    /// program counter: lanes reconverge where their control flow does.
     pub(super) fn regroup(&mut self) {
         if self.mask != 0 {
             let (pc, mask) = (self.pc, self.mask);

@@ -210,8 +210,8 @@ impl Forms {
         self.test(&format!("setp.nan.{kind}"), |a: T, b: T| a.partial_cmp(&b).is_none());
     }
 
-    /// Conversions. Conversions to integers saturate, and convert NaN to 0. `s64.s32` with a 64-bit
-    /// source register uses its low half, as `s64.low`.
+    /// Conversions. Conversions to integers saturate, and convert NaN to 0. `cvt.s64.s32` from a
+    /// 64-bit source register uses the low half, and is stored as `cvt.s64.low`.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     fn conversions(&mut self) {
         self.one("cvt.s64.s32", |a: i32| i64::from(a));

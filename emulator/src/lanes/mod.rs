@@ -66,8 +66,8 @@ impl Registers {
         }
     }
 
-    /// Fills registers that may be read before they are set with conspicuous random values: NaN as
-    /// floats, large as integers.
+    /// Fills the given registers, which may be read before they are set, with conspicuous random
+    /// values: NaN as floats, large as integers.
     pub(crate) fn unset(&mut self, [predicates, words, doubles]: &[Vec<Reg>; 3], by: &mut Random) {
         for place in predicates {
             self.predicates[*place as usize] = by.next() as u32;

@@ -94,7 +94,7 @@ pub(crate) enum Shuffle {
     Index,
 }
 
-/// Flag in the length of a call's copy: it copies a result, at the return.
+/// Flag in the length of one of a call's copies: it copies a result, when the callee returns.
 pub(crate) const RESULT: u32 = 1 << 31;
 
 /// One instruction. Destinations come first.

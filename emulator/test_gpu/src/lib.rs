@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The argument is a model and settings (`SEED` is the variable `DRIVER_SEED`, and so on);
-//! `docs/emulated-driver.md` lists them. The seed determines the order of streams, blocks and
-//! warps, which may be as late and unusual as streams and events allow. A launch may access only
+//! `docs/emulated-driver.md` lists them. The seed determines the order in which streams, blocks and
+//! warps execute, which may be any order that streams and events allow. A launch may access only
 //! the bytes that it declares. A captured graph is rejected if two of its unordered operations
 //! race.
 

@@ -1,4 +1,4 @@
-//! The CUDA device in use: copies, launches, events, capture and replay, pinned memory, and the
+//! Tests of the CUDA device: copies, launches, events, capture and replay, pinned memory, and the
 //! checks of the emulated driver.
 
 #![allow(clippy::unwrap_used)]

@@ -105,7 +105,7 @@ pub(crate) const PROMISES: &[FaultProgram] = &[
         assert_eq!(rounds(gpu, false), [2]);
         0
     }),
-    promise("the late worker turns it around", &["DRIVER_SCHEDULE=late"], |gpu, _| {
+    promise("the late worker reverses the order", &["DRIVER_SCHEDULE=late"], |gpu, _| {
         assert_eq!(rounds(gpu, false), [1]);
         // The work begins although the host does not wait.
         let runs = RUNS.load(Ordering::SeqCst);
@@ -113,7 +113,7 @@ pub(crate) const PROMISES: &[FaultProgram] = &[
         wait_for(&RUNS, runs + 1);
         0
     }),
-    promise("an event is a point of the stream as it was", &[], |gpu, _| {
+    promise("an event marks a point in its stream", &[], |gpu, _| {
         let [second, event] = [gpu.new_stream(), gpu.event(2)];
         assert_eq!(cuEventQuery(event), 0, "never recorded");
         hold(gpu.stream);
@@ -130,7 +130,7 @@ pub(crate) const PROMISES: &[FaultProgram] = &[
         assert_eq!(gpu.read(memory, 1), [7]);
         0
     }),
-    promise("objects that are given up end their work", &[], |gpu, _| {
+    promise("work of destroyed objects completes", &[], |gpu, _| {
         let (second, memory) = (gpu.leave(gpu.new_stream()), gpu.alloc(4));
         hold(second);
         gpu.put(memory, 8, second);
@@ -148,7 +148,7 @@ pub(crate) const PROMISES: &[FaultProgram] = &[
         wait_for(&RELEASES, 2);
         0
     }),
-    promise("a graph is launched behind its own last launch", &[], |gpu, _| {
+    promise("launches of one graph do not overlap", &[], |gpu, _| {
         gpu.begin();
         hold(gpu.stream);
         let exec = gpu.end();
@@ -160,7 +160,7 @@ pub(crate) const PROMISES: &[FaultProgram] = &[
         wait_for(&RUNS, 2);
         0
     }),
-    promise("memory is given up after all work", &[], |gpu, _| {
+    promise("memory is freed after all work", &[], |gpu, _| {
         let memory = gpu.leave(gpu.alloc(4));
         hold(gpu.stream);
         gpu.put(memory, 7, gpu.stream);
@@ -173,7 +173,7 @@ pub(crate) const PROMISES: &[FaultProgram] = &[
         opens.join().expect("no panic");
         0
     }),
-    promise("other threads go on beside a capture", &[], |gpu, _| {
+    promise("other threads continue during a capture", &[], |gpu, _| {
         let (context, event, other) = (gpu.context, gpu.event(2), gpu.new_stream());
         gpu.begin();
         let beside = thread::spawn(move || {
@@ -193,7 +193,7 @@ pub(crate) const PROMISES: &[FaultProgram] = &[
         assert_eq!((objects, cuCtxSynchronize()), ([700; 2], 700));
         cuCtxSetCurrent(gpu.context)
     }),
-    promise("the kernel that was named hangs", &["DRIVER_PLANT=hang:plant:2"], |gpu, _| {
+    promise("the named kernel hangs", &["DRIVER_PLANT=hang:plant:2"], |gpu, _| {
         let memory = gpu.numbers(&[0]);
         gpu.put(memory, 1, gpu.stream);
         ok(cuStreamSynchronize(gpu.stream));

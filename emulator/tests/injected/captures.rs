@@ -153,7 +153,7 @@ pub(crate) const PROGRAMS: &[FaultProgram] = &[
         gpu.abandon(gpu.stream);
         code
     }),
-    calls("a captured wait for what was before", 905, "outside of the capture", |gpu, wrong| {
+    calls("a captured wait for earlier work", 905, "outside of the capture", |gpu, wrong| {
         let before = gpu.event(2);
         if wrong {
             ok(cuEventRecord(before, gpu.stream));
@@ -186,7 +186,7 @@ pub(crate) const PROGRAMS: &[FaultProgram] = &[
         }
         cuStreamDestroy_v2(second)
     }),
-    calls("sums without an order", 901, "`a` (node |are unordered", |gpu, wrong| {
+    calls("all-reduces without an order", 901, "`a` (node |are unordered", |gpu, wrong| {
         let add = |stream, name: &std::ffi::CStr| {
             ok(driverEnqueue(stream, name.as_ptr(), run, release, ptr::null_mut()));
         };
@@ -199,7 +199,7 @@ pub(crate) const PROGRAMS: &[FaultProgram] = &[
         gpu.order(second, gpu.stream);
         gpu.abandon(gpu.stream)
     }),
-    calls("a copy of memory that is gone", 700, "that was freed", |gpu, wrong| {
+    calls("a copy of freed memory", 700, "that was freed", |gpu, wrong| {
         let (host, memory) = (gpu.pinned(), gpu.alloc(4));
         gpu.begin();
         ok(cuMemcpyDtoHAsync_v2(host, memory, 4, gpu.stream));
@@ -210,7 +210,7 @@ pub(crate) const PROGRAMS: &[FaultProgram] = &[
         ok(cuGraphLaunch(exec, gpu.stream));
         cuStreamSynchronize(gpu.stream)
     }),
-    calls("a captured kernel taken for one that ran", STALE, "", |gpu, wrong| {
+    calls("a captured kernel assumed to have run", STALE, "", |gpu, wrong| {
         let (exec, memory) = graph(gpu);
         if !wrong {
             ok(cuGraphLaunch(exec, gpu.stream));

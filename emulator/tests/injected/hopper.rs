@@ -85,40 +85,40 @@ kernels! {
     [&["DRIVER_GPUS=H100"]]
     { "operands of a wgmma without a fence between the proxies", (1, 128), WGMMA,
         "proxy" = "", 719, "no fence.proxy.async between the writes and this read" }
-    { "sums that are read before the wait for them", (1, 128), WGMMA,
+    { "accumulators that are read before the wait", (1, 128), WGMMA,
         "wait" = "1", 719, "accesses registers of a wgmma in flight" }
-    { "sums that are set, and no fence before the wgmma", (1, 128), WGMMA,
+    { "accumulators set without a fence before the wgmma", (1, 128), WGMMA,
         "begin" = "", 719, "uses registers that were accessed since the last wgmma.fence" }
-    { "sums that are operands of the next wgmma", (1, 128), WGMMA,
+    { "accumulators that are operands of the next wgmma", (1, 128), WGMMA,
         "meanwhile" = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%s0, %s1, %s2, %s3},
             {%f0, %f1, %f2, %f3}, %d2, 1, 1, 1, 0;",
         719, "uses registers of another wgmma in flight" }
     { "operands that are overwritten while the wgmma is in flight", (1, 128), WGMMA,
         "meanwhile" = "st.shared.u32 [%row], 0; fence.proxy.async;",
         719, "waits for a wgmma whose operands were overwritten meanwhile" }
-    { "a descriptor that leads beyond shared memory", (1, 128), WGMMA,
+    { "a descriptor that exceeds shared memory", (1, 128), WGMMA,
         "right" = "4096", 700, "a descriptor's operand, 16 bytes at 0x10|outside of shared memory" }
-    { "a descriptor of another form", (1, 128), WGMMA,
+    { "a descriptor with a base offset", (1, 128), WGMMA,
         "base" = "2", 719, "a descriptor's base offset is not modelled" }
-    { "a wgmma of a warp behind the last warpgroup", (1, 160), WGMMA,
+    { "a wgmma of a warp after the last warpgroup", (1, 160), WGMMA,
         "who" = "160", 719, "is executed by less than a warpgroup" }
-    { "lanes with descriptors of their own", (1, 128), WGMMA,
+    { "lanes with different descriptors", (1, 128), WGMMA,
         "each" = "cvt.u64.u32 %d3, %lane; add.s64 %d1, %d1, %d3;",
         719, "lanes have different descriptors" }
-    { "lanes of which some add", (1, 128), WGMMA,
+    { "lanes with different scale-d", (1, 128), WGMMA,
         "adds" = "16", 719, "lanes differ in scale-d" }
 
-    { "a barrier in memory that nobody initialised", (1, 32), BULK,
+    { "an uninitialised mbarrier", (1, 32), BULK,
         "init" = "%r1+8", 719, "there is no initialised barrier at 0x4000" }
-    { "a barrier in memory of no arrivals", (1, 32), BULK,
+    { "an mbarrier for 0 arrivals", (1, 32), BULK,
         "count" = "0", 719, "invalid arrival count of a barrier" }
-    { "a barrier in memory at an address for numbers", (1, 32), BULK,
-        "init" = "%r1+4", 716, "a barrier at 0x4004, which is no multiple of 8" }
-    { "a barrier beyond the end of shared memory", (1, 32), BULK,
+    { "a misaligned mbarrier", (1, 32), BULK,
+        "init" = "%r1+4", 716, "a barrier at 0x4004, which is not a multiple of 8" }
+    { "an mbarrier beyond the end of shared memory", (1, 32), BULK,
         "init" = "%r1+16", 700, "a barrier, 8 bytes at 0x4010, outside of shared memory" }
-    { "a barrier in memory without its fence before a copy", (1, 32), BULK,
+    { "an mbarrier without a fence before a copy", (1, 32), BULK,
         "fence" = "", 719, "the barrier's initialisation is not fenced before a bulk copy" }
-    { "a barrier in memory that another warp may not see yet", (1, 64),
+    { "an mbarrier that another warp may not see yet", (1, 64),
         ".shared .align 8 .b8 barrier[8];
         mov.u32 %r1, barrier;
         mov.u32 %r2, 0;
@@ -134,43 +134,43 @@ kernels! {
     { "two arrivals where the barrier waits for one", (1, 32), BULK,
         "before" = "mbarrier.arrive.shared::cta.b64 _, [%r1], 2;",
         719, "more arrivals than the phase of the barrier expects" }
-    { "a barrier that expects more bytes than come", (1, 32), BULK,
+    { "an mbarrier that expects more bytes than arrive", (1, 32), BULK,
         "expect" = "1024", 702, "waits forever: no warp" }
     { "a barrier that expects more than a megabyte", (1, 32), BULK,
         "expect" = "0x100000", 719, "the barrier expects more bytes than it can count" }
-    { "a barrier in memory that a store overwrites", (1, 32), BULK,
+    { "an mbarrier that a store overwrites", (1, 32), BULK,
         "before" = "st.shared.u32 [%r1], 0;", 719, "the barrier at 0x4000 was overwritten" }
     { "a bulk copy beyond the end of shared memory", (1, 32), BULK,
         "near" = "+16384", 700, "a bulk copy, 512 bytes at 0x4000, outside of shared memory" }
 
-    { "a bulk copy to an address for numbers", (1, 32), STORE,
-        "at" = "+4", 716, "of a bulk copy is no multiple of 16" }
+    { "a misaligned bulk copy", (1, 32), STORE,
+        "at" = "+4", 716, "of a bulk copy is not a multiple of 16" }
     { "a block that ends before its copies have read", (1, 32), STORE,
         "wait" = "bra DONE;",
         719, "the block ends while a bulk copy of warp 0 still reads from it" }
     { "shared memory that is overwritten while a copy reads it", (1, 32), STORE,
         "meanwhile" = "st.shared.u32 [%tile], 7;",
         719, "waits for a bulk copy whose source was overwritten meanwhile" }
-    { "a tile of what is no tensor map", (1, 32), TILE,
+    { "a tile without a tensor map", (1, 32), TILE,
         "map" = "%from", 719, "there is no tensor map at 0x" }
-    { "a tile of another rank than its map's", (1, 32), TILE,
+    { "a tile whose rank differs from its map's", (1, 32), TILE,
         "tile" = "2d.global.shared::cta.bulk_group [%d4, {%r1, %r1}]",
         719, "a tensor map of rank 3" }
 
     { "a named barrier of more threads than the block has", (1, 64), "bar.sync 1, <at:64>;",
         "at" = "96", 719, "a barrier of 96 threads in a block of 64" }
-    { "a named barrier that no block has", (1, 64), "bar.sync <at:15>, 64;",
+    { "a named barrier with an invalid number", (1, 64), "bar.sync <at:15>, 64;",
         "at" = "16", 719, "there is no barrier 16" }
     { "warps at a named barrier that count on different threads", (1, 96),
         "setp.lt.u32 %p1, %thread, 32;
         selp.u32 %r1, <at:96>, 96, %p1;
         bar.sync 1, %r1;",
         "at" = "64", 719, "threads, others expect " }
-    { "an election of a part of the lanes", (1, 32), "elect.sync _|%p1, <at:-1>;",
+    { "an election with a mask of some lanes", (1, 32), "elect.sync _|%p1, <at:-1>;",
         "at" = "0xffff", 719, "is executed by lanes 0xffffffff, but its mask is 0xffff" }
 
     [&["DRIVER_GPUS=H100", "DRIVER_SEED=2"]]
-    { "a barrier in memory that is gone before its bytes come", (1, 32), BULK,
+    { "an mbarrier that is gone before its bytes arrive", (1, 32), BULK,
         "after" = "mbarrier.inval.shared::cta.b64 [%r1];
             AGAIN:
             mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r1+8], 0;

@@ -6,7 +6,8 @@ use std::ptr;
 use crate::cuda::*;
 use crate::{FaultProgram, Program};
 
-/// Exit code of a program that read old data because it did not wait; no call returns an error.
+/// Exit code of a program that read old data because it did not wait, although no call returned an
+/// error.
 pub(crate) const STALE: i32 = -1;
 
 /// The exit code of a program: 0 if it reads the expected data, else [`STALE`].
@@ -82,7 +83,7 @@ pub(crate) const PROGRAMS: &[FaultProgram] = &[
         }
         cuDeviceGet(&mut 0, 0)
     }),
-    host_program("a context that nobody holds", 201, "0 has no retained context", |wrong| {
+    host_program("a context that is not retained", 201, "0 has no retained context", |wrong| {
         ok(cuInit(0));
         if !wrong {
             made(|context| cuDevicePrimaryCtxRetain(context, 0));
@@ -115,7 +116,7 @@ pub(crate) const PROGRAMS: &[FaultProgram] = &[
         cuInit(0)
     }),
     host_program(
-        "what is left at the end of the process",
+        "objects left at the end of the process",
         0,
         "leak: 1 streams on GPU 0",
         |wrong| {
@@ -141,17 +142,17 @@ pub(crate) const PROGRAMS: &[FaultProgram] = &[
         ok(cuCtxSetCurrent(if wrong { 0 } else { gpu.context }));
         cuCtxSynchronize()
     }),
-    calls("flags that no call has", 1, "cuInit: flags 1", |_, wrong| cuInit(wrong.into())),
-    calls("no place for a name", 1, "the pointer for the name is null", |_, wrong| {
+    calls("flags that are invalid", 1, "cuInit: flags 1", |_, wrong| cuInit(wrong.into())),
+    calls("a null pointer for a name", 1, "the pointer for the name is null", |_, wrong| {
         cuDeviceGetName([0; 9].as_mut_ptr(), if wrong { 0 } else { 9 }, 0)
     }),
-    calls("no place for a result", 1, "the pointer for a result is null", |_, wrong| {
+    calls("a null pointer for a result", 1, "the pointer for a result is null", |_, wrong| {
         cuCtxGetDevice(if wrong { ptr::null_mut() } else { &mut 0 })
     }),
     calls("an attribute of a later GPU", 1, "attribute 999 is not modelled", |_, wrong| {
         cuDeviceGetAttribute(&mut 0, if wrong { 999 } else { 16 }, 0)
     }),
-    calls("memory of no bytes", 1, "an allocation of 0 bytes", |gpu, wrong| {
+    calls("an allocation of no bytes", 1, "an allocation of 0 bytes", |gpu, wrong| {
         if wrong { cuMemAlloc_v2(&mut 0, 0) } else { fresh(gpu.alloc(1) != 0) }
     }),
     calls("memory that a later kernel uses", 700, "are outside of every all", |gpu, wrong| {
@@ -166,7 +167,7 @@ pub(crate) const PROGRAMS: &[FaultProgram] = &[
         }
         cuStreamSynchronize(gpu.stream)
     }),
-    calls("memory freed by an address within", 1, "no allocation begins at 0x", |gpu, wrong| {
+    calls("memory freed by an address inside it", 1, "no allocation begins at 0x", |gpu, wrong| {
         let memory = gpu.alloc(512);
         cuMemFree_v2(if wrong { memory + 256 } else { gpu.leave(memory) })
     }),
@@ -176,7 +177,7 @@ pub(crate) const PROGRAMS: &[FaultProgram] = &[
         gpu.leave(host.expose_provenance() as u64);
         if wrong { cuMemFreeHost(host) } else { 0 }
     }),
-    calls("an address of other memory", 1, "is not pinned, or flags 0", |gpu, wrong| {
+    calls("an address of unpinned memory", 1, "is not pinned, or flags 0", |gpu, wrong| {
         let host = if wrong { [7].as_ptr() } else { gpu.pinned().cast_const() };
         cuMemHostGetDevicePointer_v2(&mut 0, host, 0)
     }),
@@ -213,7 +214,7 @@ pub(crate) const PROGRAMS: &[FaultProgram] = &[
         // SAFETY: as above.
         fresh(unsafe { host.read_volatile() } == 7)
     }),
-    calls("an image for another machine", 209, "", |gpu, wrong| {
+    calls("an image for a different GPU", 209, "", |gpu, wrong| {
         let text = crate::kernels::text_of("");
         gpu.load(if wrong { "\x7fELF" } else { &text }).err().unwrap_or(0)
     }),
@@ -240,13 +241,13 @@ pub(crate) const PROGRAMS: &[FaultProgram] = &[
         }
         cuModuleUnload(gpu.leave(gpu.module))
     }),
-    calls("a grid that no GPU takes", 1, "plant: grid [1, 65536, 1]", |gpu, wrong| {
+    calls("a grid beyond the limits", 1, "plant: grid [1, 65536, 1]", |gpu, wrong| {
         shape(gpu, [if wrong { [1, 65536, 1] } else { [1, 3, 1] }, ONE], 0)
     }),
-    calls("a block that no GPU takes", 1, "plant: block [1, 1, 65]", |gpu, wrong| {
+    calls("a block beyond the limits", 1, "plant: block [1, 1, 65]", |gpu, wrong| {
         shape(gpu, [ONE, if wrong { [1, 1, 65] } else { [1, 1, 64] }], 0)
     }),
-    calls("a block that the kernel does not take", 701, "it was compiled for [64", |gpu, wrong| {
+    calls("a block beyond the kernel's limit", 701, "it was compiled for [64", |gpu, wrong| {
         shape(gpu, [ONE, if wrong { [128, 1, 1] } else { [64, 1, 1] }], 0)
     }),
     calls("shared memory that no attribute allows", 1, "but 49152 are allowed", |gpu, wrong| {
@@ -276,10 +277,10 @@ pub(crate) const PROGRAMS: &[FaultProgram] = &[
     calls("the default stream", 400, "the default stream, which is not m", |gpu, wrong| {
         cuEventRecord(gpu.event(2), if wrong { 0 } else { gpu.stream })
     }),
-    calls("a handle of nothing", 400, "event 0xffffffffffffffff never", |gpu, wrong| {
+    calls("an invalid handle", 400, "event 0xffffffffffffffff never", |gpu, wrong| {
         cuEventRecord(if wrong { u64::MAX } else { gpu.event(2) }, gpu.stream)
     }),
-    calls("a handle that was given up", 400, "event 0xd0|was destroyed", |gpu, wrong| {
+    calls("a handle that was destroyed", 400, "event 0xd0|was destroyed", |gpu, wrong| {
         let event = gpu.event(2);
         if wrong {
             ok(cuEventDestroy_v2(gpu.leave(event)));
@@ -292,7 +293,7 @@ pub(crate) const PROGRAMS: &[FaultProgram] = &[
         ok(cuEventSynchronize(events[1]));
         cuEventElapsedTime(&mut 0.0, events[0], events[1])
     }),
-    calls("the time of an event without a record", 400, "was never recorded", |gpu, wrong| {
+    calls("the time of an event never recorded", 400, "was never recorded", |gpu, wrong| {
         let events = [(); 2].map(|()| gpu.event(0));
         let recorded = if wrong { &events[..1] } else { &events };
         recorded.iter().for_each(|event| ok(cuEventRecord(*event, gpu.stream)));
@@ -314,7 +315,7 @@ pub(crate) const PROGRAMS: &[FaultProgram] = &[
         let name = if wrong { ptr::null() } else { c"operation".as_ptr() };
         driverEnqueue(gpu.stream, name, run, release, ptr::null_mut())
     }),
-    calls("what is never given back", 0, LEAKS, |gpu, wrong| {
+    calls("objects that are never destroyed", 0, LEAKS, |gpu, wrong| {
         gpu.begin();
         let mut graph = made(|graph| cuStreamEndCapture(gpu.stream, graph));
         let exec = made(|exec| cuGraphInstantiateWithFlags(exec, graph, 0));

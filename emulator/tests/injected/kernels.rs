@@ -144,16 +144,16 @@ kernels! {
         @%p1 bra DONE;
         st.global.u32 [%mine], %index;",
         "at" = "gt", 700, "are outside of every allocation (0 bytes past the end of one of 1000" }
-    { "a vector at an address for numbers", (1, 32),
+    { "a misaligned vector", (1, 32),
         "ld.global.v4.u32 {%r1, %r2, %r3, %r4}, [<at:%items>];
         st.global.u32 [%mine], %r4;",
-        "at" = "%items+4", 716, "is no multiple of 16" }
-    { "an output that nobody initialised", (1, 64),
+        "at" = "%items+4", 716, "is not a multiple of 16" }
+    { "an uninitialised output", (1, 64),
         "mov.u32 %r1, 0;
         <at:st.global.u32 [%mine], %r1;>
         red.global.add.u32 [%mine], %thread;",
         "at" = "", 719, "reads 4 uninitialised bytes, at " }
-    { "a shuffle with lanes that are elsewhere", (1, 32),
+    { "a shuffle with diverged lanes", (1, 32),
         "mov.u32 %r1, %thread;
         setp.ge.u32 %p1, %lane, 16;
         @%p1 bra BEHIND;
@@ -182,7 +182,7 @@ kernels! {
         "at" = "32", 719, "thread 32: reads uninitialised shared bytes" }
     { "two warps that write one number", (1, 64), "st.shared.u32 [<at:%slot>], %thread;",
         "at" = "%tile", 719, "accesses shared bytes that another warp wrote since the last" }
-    { "a buffer without the barrier behind its use", (1, 64),
+    { "a buffer without a barrier after its use", (1, 64),
         "st.shared.u32 [%slot], %thread;
         bar.sync 0;
         mov.u32 %r2, 0;
@@ -198,7 +198,7 @@ kernels! {
         <at:bar.sync 0;>
         st.shared.u32 [%slot], %thread;",
         "at" = "", 719, "writes shared bytes that another warp read since the last barrier" }
-    { "a wait that leaves the tile in flight that is read", (1, 32),
+    { "a read of a tile that is in flight", (1, 32),
         "cp.async.cg.shared.global [%row], [%items], 16;
         cp.async.commit_group;
         cp.async.cg.shared.global [%row+1024], [%items+1024], 16;
@@ -207,12 +207,12 @@ kernels! {
         ld.shared.u32 %r1, [%row+1024];
         st.global.u32 [%mine], %r1;",
         "at" = "1", 719, "accesses shared bytes of a copy in flight, at 0x400" }
-    { "a thread that ends before its copy has come", (1, 64),
+    { "a thread that ends before its copy has arrived", (1, 64),
         "cp.async.cg.shared.global [%row], [%items], 16;
         cp.async.commit_group;
         <at:cp.async.wait_group 0;>",
         "at" = "", 719, "exits before its cp.async is complete" }
-    { "a copy of 16 bytes to an address for numbers", (1, 32),
+    { "a misaligned copy of 16 bytes", (1, 32),
         "cp.async.cg.shared.global [%row<at:>], [%items], 16;
         cp.async.wait_all;",
         "at" = "+4", 716, "both are multiples of 16" }
@@ -236,21 +236,21 @@ kernels! {
         bar.sync 0;
         mad.lo.s32 %r1, %lane, <at:16>, %tile;
         ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r2, %r3, %r4, %r5}, [%r1];",
-        "at" = "8", 716, "thread 1: a matrix's row at 0x8, which is no multiple of 16" }
+        "at" = "8", 716, "thread 1: a matrix's row at 0x8, which is not a multiple of 16" }
     { "a modifier that no instruction has", (1, 32),
         "cvt.rn.f32.u32 %f1, %thread;
         add.<at:rn>.f32 %f1, %f1, %f1;",
         "at" = "rounded", 218, "line 34: `add.rounded.f32`: unknown form" }
-    { "a sum of 32 bits of registers with 64", (1, 32),
+    { "a 32-bit sum of 64-bit registers", (1, 32),
         "add.<at:u64> %d1, %mine, 0;",
         "at" = "u32", 218, "line 33: `add.u32`: a register of class Double where Word is" }
-    { "a register that nobody declared", (1, 32),
+    { "an undeclared register", (1, 32),
         "st.global.u32 [%mine], <at:%thread>;",
         "at" = "%s99", 218, "%s99 is neither declared nor a supported special register" }
     { "a special register that is not modelled", (1, 32),
         "mov.u32 %r1, <at:%tid.x>;",
         "at" = "%smid", 218, "`%smid` is not known" }
-    { "an operand in another's place", (1, 32),
+    { "an operand of the wrong kind", (1, 32),
         "cp.async.wait_all;
         <at:mov.u32 %r1, 0;>",
         "at" = "mov.u32 %r1, NOWHERE;", 218, "is not allowed here" }
@@ -266,7 +266,7 @@ kernels! {
     { "an instruction that an older GPU lacks", (1, 32),
         "<at:>",
         "at" = "fence.proxy.async;", 218, "needs target sm_90, and the module's is sm_80" }
-    { "an instruction of another GPU alone", (1, 32),
+    { "an instruction of a different GPU only", (1, 32),
         "<at:>",
         "at" = "wgmma.fence.sync.aligned;", 218, "needs target sm_90a, and the module's is sm_80" }
 
@@ -278,11 +278,11 @@ kernels! {
         "ld.global.u32 %r1, [%from<at:+400>];
         st.global.u32 [%item], %r1;",
         "at" = "", 719, "of the launch reads|writes bytes that another block" }
-    { "what the launch writes, by the path for constants", (1, 32),
+    { "a read-only load of bytes that the launch writes", (1, 32),
         "st.global.u32 [%mine], %thread;
         ld.global<at:>.u32 %r1, [%mine];",
         "at" = ".nc", 719, "reads with ld.global.nc bytes that this launch writes" }
-    { "what the launch reads by the path for constants, and writes", (1, 32),
+    { "a write of bytes that the launch loads as read-only", (1, 32),
         "ld.global<at:>.u32 %r1, [%item];
         st.global.u32 [%item], %r1;",
         "at" = ".nc", 719, "writes bytes that this launch reads with ld.global.nc" }

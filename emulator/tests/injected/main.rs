@@ -41,7 +41,7 @@ struct FaultProgram {
 enum Program {
     /// A launch of one kernel.
     Kernel(kernels::Launch),
-    /// Calls; with the mistake if the argument is true.
+    /// A function that makes the calls, with the mistake if its second argument is true.
     Calls(fn(&Gpu, bool) -> i32),
     /// Like `Calls`, without an open GPU.
     Alone(fn(bool) -> i32),
@@ -63,7 +63,7 @@ impl Program {
     }
 }
 
-/// Environment variable of a mistake's process: `wrong` or `right`, and the name of the program.
+/// Environment variable of a child process: `wrong` or `right`, and the name of the program.
 const CHILD: &str = "DRIVER_INJECTED_CHILD";
 /// Prefix of the report line that contains the program's error code.
 const CODE: &str = "code: ";

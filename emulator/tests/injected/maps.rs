@@ -83,7 +83,7 @@ const fn calls(
     FaultProgram { name, variables: H100, program: Program::Calls(calls), code: 1, says }
 }
 
-/// Defines rows in which one field of the tensor is the mistake.
+/// Defines rows in which one field of the tensor is wrong.
 macro_rules! tensors {
     ($($name:literal, $field:ident = $value:expr, $says:literal;)*) => {
         &[$(calls($name, $says, |_, is_wrong| {
@@ -95,16 +95,16 @@ macro_rules! tensors {
 
 pub(crate) const FIELDS: &[FaultProgram] = tensors! {
     "a tensor of six dimensions", rank = 6, "a tensor of rank 6";
-    "a list of the tensor that is missing", has_steps = false, "list of the tensor is a null poi";
+    "a missing list of the tensor", has_steps = false, "list of the tensor is a null poi";
     "steps between elements", steps = [2, 1, 1], "steps other than 1 are not modelled";
     "a swizzle that no GPU has", swizzle = 9, "swizzle 9, fill 0";
-    "a map at any place", before = 8, "the map's address is no multiple of ";
-    "elements of no type", kind = 13, "rank 3, element type 13";
-    "a tensor at any address", address = 520, "the address 0x208 is no multiple of 16";
+    "a misaligned map", before = 8, "the map's address is not a multiple of ";
+    "an invalid element type", kind = 13, "rank 3, element type 13";
+    "a misaligned tensor", address = 520, "the address 0x208 is not a multiple of 16";
     "a tensor without elements", extents = [40, 0, 3], "an extent of 0";
-    "rows that are no multiple of 16 bytes", strides = [168, 1024], "a stride of 168 bytes";
+    "rows that are not a multiple of 16 bytes", strides = [168, 1024], "a stride of 168 bytes";
     "a tile without elements", tile = [16, 0, 2], "a tile of 0 elements";
-    "a tile's line of some bytes only", tile = [3, 4, 2], "a tile's line of 12 bytes, no mult";
+    "a tile's line of 12 bytes", tile = [3, 4, 2], "a tile's line of 12 bytes, not a mult";
     "a tile's line that is longer than its swizzle", swizzle = 1, "more than the swizzle's 32";
     "integers that are filled with NaN", fill = 1, "integers that are filled with NaN";
 };

@@ -208,5 +208,5 @@ pub(crate) const PROMISES: &[FaultProgram] = promises! {
     "tiles are stored inside of the tensor": tile_that_goes;
     "a pipeline of two stages": pipeline;
     "matrices come back": matrices;
-    "factors in every layout": crate::wgmma::layouts;
+    "operands in every layout": crate::wgmma::layouts;
 };

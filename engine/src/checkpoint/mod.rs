@@ -191,7 +191,7 @@ pub fn choose(run: &Path, choice: Choice) -> Result<(PathBuf, String), EngineErr
 /// The checkpoint that `run/last_checkpoint` names.
 ///
 /// # Errors
-/// [`EngineError::Checkpoint`] if the run names none.
+/// [`EngineError::Checkpoint`] if the run has no `last_checkpoint`.
 pub fn last(run: &Path) -> Result<PathBuf, EngineError> {
     let pointer = run.join("last_checkpoint");
     let name = fs::read_to_string(&pointer).map_err(|fault| match fault.kind() {

@@ -1,5 +1,5 @@
 //! `onegraph check-kernels GPU`: tests a GPU's kernels in a separate process before their first
-//! use. Commands that open a GPU for the first time start it.
+//! use. Other commands start it when they open a GPU for the first time.
 
 use clap::Args;
 

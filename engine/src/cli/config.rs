@@ -52,8 +52,8 @@ struct Loaded {
 }
 
 impl Loaded {
-    /// The value of a key, and its origin. For a key of a table in a list, value and origin belong
-    /// to the list.
+    /// The value of a key, and its origin. For a key of a table inside a list, the value and origin
+    /// of the whole list.
     fn value(&self, of: &Key) -> Result<String, EngineError> {
         let list = of.name.rsplit_once('.').filter(|_| of.in_list).map(|(list, _)| list);
         let name = list.unwrap_or(&of.name);

@@ -75,7 +75,7 @@ fn describe(gpu: &InstalledGpu) -> String {
     match &gpu.refused {
         Some(why) => format!("{text}; not used: {why}"),
         None if gpu.capability.is_supported() => text,
-        None => format!("{text}; not verified: supported is {}", Capability::SUPPORTED),
+        None => format!("{text}; not verified: onegraph supports {}", Capability::SUPPORTED),
     }
 }
 
@@ -130,8 +130,8 @@ mod tests {
                     "driver   NVIDIA, for CUDA 12.2\n",
                     "gpu 0    A100, 80.0 GiB, compute capability 8.0\n",
                     "gpu 1    V100, 80.0 GiB, compute capability 7.0; not used: too old\n",
-                    "gpu 2    L4, 80.0 GiB, compute capability 8.9; not verified: supported is \
-                     compute capability 8.0 (A100) and 9.0 (H100, H200)\n",
+                    "gpu 2    L4, 80.0 GiB, compute capability 8.9; not verified: onegraph \
+                     supports compute capability 8.0 (A100) and 9.0 (H100, H200)\n",
                     "gpu 3    B200, 80.0 GiB, compute capability 10.0; not verified: ",
                     "auto     --device auto trains on the GPU: A100, driver\n",
                 ],

@@ -88,14 +88,14 @@ fn evaluate(args: &EvalArgs, config: &Config, rank: &Rank<'_>) -> Result<(), Eng
     if model.keypoints.is_empty() && !unnamed.is_empty() {
         let names = plain(&unnamed.join(", "));
         progress.say(&format!(
-            "the weights have no keypoint names; taken in the data's order: {names}"
+            "the weights have no keypoint names; the data's order is assumed: {names}"
         ));
     }
     data.warn_of_exif(model.exif, &progress);
     let classes = describe_classes(&data.categories());
     progress.say(&match model.categories {
         Some(_) => classes,
-        None => format!("the weights have no class names; taken in the data's order: {classes}"),
+        None => format!("the weights have no class names; the data's order is assumed: {classes}"),
     });
     let TrainedModel { config, params, mut state, checkpoint, .. } = model;
     check_model(&team, &data, &mut state)?;
@@ -126,7 +126,7 @@ fn evaluate(args: &EvalArgs, config: &Config, rank: &Rank<'_>) -> Result<(), Eng
     args.expect.map_or(Ok(()), |expected| compare(expected, &evaluation))
 }
 
-/// Prints the metrics of each IoU type, then a table of scores by class for each kind.
+/// Prints the metrics of all IoU types, then a table of scores by class for each IoU type.
 fn print_scores(evaluation: &Evaluation, analyses: &[Analysis]) -> Result<(), EngineError> {
     for (_, summary) in evaluation.summaries() {
         super::print(&format!("{summary}\n"))?;

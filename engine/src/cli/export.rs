@@ -92,9 +92,8 @@ fn onnx(args: &ExportArgs) -> Result<(), EngineError> {
         );
     }
     if let Some(threshold) = model.config.model.detections.class_agnostic_nms_threshold {
-        text += &format!(
-            "not in the file: class-agnostic NMS of its boxes, with threshold {threshold}\n"
-        );
+        text +=
+            &format!("the file omits the model's class-agnostic NMS with threshold {threshold}\n");
     }
     super::print(&text)
 }
@@ -103,8 +102,8 @@ fn weights(args: &ExportArgs, dialect: Dialect) -> Result<(), EngineError> {
     let form = ExportForm::of(&args.out)?;
     let progress = Progress::loud();
     let mut model = args.model.open(&Backend::Cpu, &progress)?;
-    // If the config's epsilon differs from other projects', the difference is folded into the
-    // variances of frozen norms.
+    // If the config's epsilon is not the one that other projects use, the difference is folded into
+    // the variances of frozen norms.
     let eps = model.config.model.backbone.norm_eps;
     let mut config = model.config.clone();
     let has_variances = model.params.iter().any(|param| param.name.ends_with(".running_var"));
@@ -136,7 +135,7 @@ fn weights(args: &ExportArgs, dialect: Dialect) -> Result<(), EngineError> {
     );
     if folds {
         text += &format!(
-            "the epsilon {eps} of its norms was folded into their variances: read it with \
+            "the norms' epsilon {eps} was folded into their variances: load the file with \
              model.backbone.norm_eps={EPS}\n"
         );
     }

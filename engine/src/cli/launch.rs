@@ -51,9 +51,10 @@ pub(super) fn join(
     Ok(group)
 }
 
-/// Share of `ranks.timeout_seconds` within which the loss of a rank is noticed.
+/// Fraction of `ranks.timeout_seconds` within which the loss of a rank is detected.
 const NOTICED: f64 = 0.7;
-/// Share of `ranks.timeout_seconds` that a surviving rank then has to end regularly.
+/// Fraction of `ranks.timeout_seconds` that surviving ranks then have to end by themselves, before
+/// their processes are ended.
 const GRACE: f64 = 0.15;
 
 fn grace(config: &Config) -> Duration {
@@ -63,9 +64,9 @@ fn grace(config: &Config) -> Duration {
 /// True once this process has printed which rank was lost.
 static IS_LOSS_TOLD: AtomicBool = AtomicBool::new(false);
 
-/// Share of the grace period before the lost rank is reported: until then the current step may fail
-/// with a more specific message. It must be short, since a launcher kills all ranks one second
-/// after the first has ended.
+/// Fraction of the grace period that passes before the lost rank is reported: meanwhile the current
+/// step may fail with a more specific message. It must be small, since a launcher kills all ranks
+/// one second after the first has ended.
 const UNTOLD: f64 = 0.2;
 
 /// Reports the lost rank, then ends the process after the grace period, since it may hang in a
@@ -200,7 +201,7 @@ pub(super) fn ending_together(
     run: impl FnOnce() -> Result<Outcome, EngineError>,
 ) -> Result<Outcome, EngineError> {
     let result = run().map_err(|fault| match group.lost() {
-        // Once a rank is lost, any failure is a consequence of that.
+        // After the loss of a rank, any other error is a consequence of the loss.
         Some(lost) => RanksError::Lost(Box::new(lost)).into(),
         None => fault,
     });

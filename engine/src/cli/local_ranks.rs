@@ -15,7 +15,7 @@ use super::signals::Stop;
 use crate::EngineError;
 use crate::train::Outcome;
 
-/// Added to the time that ranks have to end after one has failed.
+/// Added to the time limit within which the other ranks must end after one has failed.
 const SLACK: Duration = Duration::from_secs(5);
 
 /// Starts this command as `ranks` processes and waits for them. After one has failed, the others

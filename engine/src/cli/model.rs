@@ -18,7 +18,7 @@ pub(super) struct ModelArgs {
     /// Run directory, whose checkpoint is selected by --checkpoint, or a checkpoint directory.
     #[arg(long, value_name = "RUN", conflicts_with = "weights")]
     run: Option<PathBuf>,
-    /// Checkpoint to use of the run.
+    /// Checkpoint of the run to use.
     #[arg(long, value_enum, default_value = "best", requires = "run", conflicts_with = "weights")]
     checkpoint: Choice,
     /// Weights file of a complete model: safetensors, .pth, .pkl or .npz, with the tensor names
@@ -39,8 +39,8 @@ pub(super) struct ModelArgs {
 }
 
 impl ModelArgs {
-    /// True if weights may be exchanged although the tensors cannot prove that both projects'
-    /// models compute the same.
+    /// True if weights may be loaded or exported although the tensors cannot prove that both
+    /// projects' models compute the same results.
     pub(super) fn names_only(&self) -> bool {
         self.names_only
     }

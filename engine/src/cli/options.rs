@@ -27,8 +27,8 @@ fn advice(option: &str, words: &[String]) -> Option<String> {
     let last = format!(".{name}");
     let named =
         schema().keys().iter().map(|key| key.name.as_str()).filter(|key| key.ends_with(&last));
-    // Excludes keys of nested tables (model.backbone.output), whose last part has another meaning
-    // in other tools.
+    // Excludes keys of nested tables (model.backbone.output), whose last part has a different
+    // meaning in other tools.
     let named = named.filter(|key| key.matches('.').count() == 1);
     // Prefers training keys over evaluation keys, and short keys over long ones.
     let key = match named.min_by_key(|key| (key.starts_with("eval."), key.len())) {

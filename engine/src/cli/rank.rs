@@ -84,8 +84,8 @@ impl Rank<'_> {
     }
 }
 
-/// Opens a session. From then on, a signal lets it complete the current step. If opening a new run
-/// fails, no files are left.
+/// Opens a session. From then on, after a signal the session completes the current step before it
+/// ends. If opening a new run fails, no files are left.
 ///
 /// # Errors
 /// As for [`Session::new`].
@@ -163,8 +163,8 @@ pub(super) fn in_ranks(
     ending_together(&group, || work(&Rank { launch: &launch, group: &group, progress }))
 }
 
-/// Runs `work` as one rank of those that a launcher has started, or starts them according to the
-/// arguments; for a command that has nothing to finish when a signal comes.
+/// Runs `work` as one rank if a launcher has started several, or starts the ranks if the arguments
+/// request it. For commands that a signal may end at any time.
 ///
 /// # Errors
 /// The errors of `work`; ranks that cannot be started or do not join.

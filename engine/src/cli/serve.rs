@@ -53,7 +53,7 @@ pub(super) struct ServeArgs {
     /// Maximum size of an image, in megapixels. The model's data.max_image_pixels applies too.
     #[arg(long, value_name = "MP", default_value_t = 50, value_parser = within(1..=1000))]
     max_pixels: u16,
-    /// Maximum number of in-flight requests; further ones are answered with 503.
+    /// Maximum number of in-flight requests; additional requests are answered with 503.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = within(1..=4096))]
     max_requests: u16,
     /// Maximum number of images, from several requests, in one batch on a GPU.
@@ -99,7 +99,7 @@ pub(super) fn run(args: &ServeArgs, stop: &Stop) -> Result<Outcome, EngineError>
         stop: STOP,
     };
     progress.say(&format!(
-        "listening on http://{bound}: POST images to /invocations, or open the page"
+        "listening on http://{bound}: POST images to /invocations, or open / in a browser"
     ));
     stop.finish_first();
     serve::serve(model, listener, limits, &stop.flag()).map_err(fault)?;

@@ -35,7 +35,7 @@ pub(super) struct TrainArgs {
     #[arg(long)]
     print_config: bool,
     /// Resume the run in this directory from its last checkpoint. With `auto` and a config: resume
-    /// the last run of the config's name that has a checkpoint, or else start a new run.
+    /// the last run with the config's name that has a checkpoint, or else start a new run.
     #[arg(long, value_name = "RUN")]
     resume: Option<PathBuf>,
     #[command(flatten)]
@@ -141,8 +141,8 @@ pub(super) fn run(
     .map_err(|error| with_file(error, &origins))
 }
 
-/// Adds the file that sets the key to a config error that was found only with the data or the
-/// model.
+/// Names the file that sets the key in a config error that was detected only after the data or the
+/// model was opened.
 fn with_file(error: EngineError, origins: &Origins) -> EngineError {
     let EngineError::Config(ConfigError::Invalid { file, key, problem }) = error else {
         return error;
@@ -194,13 +194,13 @@ enum Start {
     New,
     /// The last checkpoint of the run in this local directory.
     Resumed(PathBuf),
-    /// The last checkpoint of the last run of the config's name, or else a new run.
+    /// The last checkpoint of the last run with the config's name, or else a new run.
     Auto,
 }
 
 impl Start {
-    /// The starting point that the arguments select. Contradictory arguments end the process, as
-    /// clap does.
+    /// The starting point that the arguments select. Conflicting arguments end the process with an
+    /// error message of clap.
     ///
     /// # Errors
     /// The errors of staging a run in S3.
@@ -224,7 +224,7 @@ impl Start {
     }
 }
 
-/// Value of --resume that selects the last run of the config's name.
+/// Value of --resume that selects the last run with the config's name.
 const AUTO: &str = "auto";
 
 fn train(
@@ -290,8 +290,7 @@ fn finish(
     let run = session.run_dir().clone();
     let (outcome, evaluation) = session.run()?;
     if !is_first {
-        // Signals still only set the flag on these ranks, which wait while rank 0 writes the
-        // results.
+        // These ranks wait while rank 0 writes the results; a signal still only sets their flag.
         return Ok(outcome);
     }
     stop.end_at_once();

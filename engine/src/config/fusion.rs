@@ -18,8 +18,8 @@ table! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Fused {
-    /// GEMMs that compute a gradient add the tensor's other gradients and apply the ReLU mask to
-    /// the sum.
+    /// GEMMs that compute a tensor's gradient add the gradients from its other consumers and apply
+    /// the ReLU mask to the sum.
     GradMaskAdd,
     /// GEMMs that apply the ReLU mask to gradients read one sign bit per activation instead of the
     /// activation.
@@ -28,7 +28,8 @@ pub enum Fused {
     /// computation of gradients.
     ScaledWeights,
     /// The FPN's lateral convolution adds the upsampled coarser map to its output. In the backward
-    /// pass, the gradient of the upsampling adds the other gradients of the map.
+    /// pass, the kernel for the upsampling's gradient adds the map's gradients from other
+    /// consumers.
     UpsampleAdd,
     /// One kernel sums the gradients of a pyramid level from the RoIs of all heads and from the
     /// sampled anchors of the RPN.

@@ -6,7 +6,7 @@ use configs::{ConfigError, Origin, Origins, Source};
 
 use super::{Config, schema};
 
-/// Origin of a warm-up that was shortened because the run was.
+/// Origin of a warm-up that was shortened to fit a shortened run.
 pub const HALF_THE_RUN: &str = "half of train.steps";
 /// Origin of an `images_per_group` that was derived from the batch size.
 pub const OF_THE_BATCH: &str = "a divisor of the batch";

@@ -77,8 +77,7 @@ pub fn schema() -> &'static Schema {
             forms: &epochs::FORMS,
             removed: &[(
                 "train.tuning",
-                "there are no tables of measured kernels any more, and plans follow the cost \
-                 model",
+                "tables of measured kernel times are no longer used; plans follow the cost model",
             )],
         })
     });

@@ -75,7 +75,7 @@ table! {
         /// Number of newest checkpoints to keep. Default 3.
         #[key(range = 1..=1_000_000, unit = "checkpoints", resume = Free, mlperf = Free)]
         pub keep_checkpoints: usize = 3,
-        /// Number of additional checkpoints to keep: those with the best `best_metric`. Default 1.
+        /// Number of checkpoints with the best `best_metric` to keep in addition. Default 1.
         #[key(range = 0..=1_000_000, unit = "checkpoints", resume = Free, mlperf = Free)]
         pub keep_best: usize = 1,
         /// Metric by which evaluations are compared: `"auto"` (default; mask or keypoint AP if the

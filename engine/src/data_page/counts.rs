@@ -7,7 +7,7 @@ use crate::dataset::DataSet;
 use crate::model::detectors::Object;
 
 const PER_IMAGE: [usize; 9] = [0, 1, 2, 4, 8, 16, 32, 64, usize::MAX];
-/// Image sizes listed on the page.
+/// Maximum number of image sizes on the page.
 const SHOWN_SIZES: usize = 8;
 
 /// The counts of a data set.
@@ -88,7 +88,8 @@ impl Counts {
     }
 }
 
-/// Histogram of the values: low, high and count of each bin. A bin ends at its bound, inclusive.
+/// Histogram of the values: low, high and count of each bin. `bounds` are the inclusive upper
+/// limits of the bins.
 fn binned(
     bounds: &[usize],
     values: impl Iterator<Item = usize> + Clone,

@@ -85,7 +85,7 @@ fn encoded(figures: &[(String, Vec<RgbImage>)]) -> Result<String, EngineError> {
     Ok(html)
 }
 
-/// The image and the objects in a slot for one image, in network pixels.
+/// The image and the objects of a slot that holds one image, in network pixels.
 fn seen(
     config: &Config,
     slot: &Slot<PlainMemory>,
@@ -162,7 +162,7 @@ fn desc(role: Role, shape: &[usize]) -> TensorDesc {
     TensorDesc::new(role, shape)
 }
 
-/// An array of a slot for one image, as an input tensor of an op.
+/// An array of a slot that holds one image, as an input tensor of an op.
 fn tensor(slot: &Slot<PlainMemory>, name: &str) -> HostTensor {
     let found = slot.arrays().find(|(array, _)| array.name == name);
     let Some((array, bytes)) = found else { panic!("a step's slot has {name}") };
@@ -181,7 +181,8 @@ fn tensor(slot: &Slot<PlainMemory>, name: &str) -> HostTensor {
     }
 }
 
-/// The first output of an op; panics on an error, as the loader filled the inputs for this op.
+/// The first output of an op; panics on an error, since the loader has filled the inputs as the op
+/// requires.
 fn output(op: &dyn Op, inputs: &[HostTensor]) -> HostTensor {
     match run(op, inputs) {
         Ok(mut outputs) => outputs.swap_remove(0),

@@ -49,7 +49,7 @@ pub(super) fn read_as_one(
             names.join(", ")
         )));
     }
-    // The sets of held-out images were already described for training.
+    // With `data.val_fraction`, the sets are those of training, which were already described.
     let is_new = split == Split::Train || data.val_fraction == 0.0;
     if stores.stores().len() > 1 && is_new {
         progress.say(&table(&stores));

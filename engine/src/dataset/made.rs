@@ -68,7 +68,7 @@ pub(super) fn open(
         _ => Err(none()),
     };
     let stores: Vec<Store> = sets.iter().enumerate().map(store).collect::<Result<_, _>>()?;
-    // The sets of held-out images were already checked for training.
+    // With `data.val_fraction`, the sets are those of training, which were already checked.
     for store in stores.iter().filter(|_| source == split) {
         for doubt in &store.header().doubts {
             progress.say(&format!("warning: {}: {doubt}", store.path().display()));

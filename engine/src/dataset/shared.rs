@@ -42,7 +42,7 @@ pub(super) fn repeated(
     let key = match split {
         _ if store.stores().len() == 1 => return None,
         Split::Train => "data.train",
-        // Validation uses the sets of training, for which the warning was already printed.
+        // Validation uses the training sets, for which the warning was already printed.
         Split::Val if data.val_fraction > 0.0 => return None,
         Split::Val => "data.val",
     };
@@ -54,7 +54,7 @@ pub(super) fn repeated(
     let again = images.iter().filter(is_again).count();
     (again > 0).then(|| {
         format!(
-            "{key}: {} in more than one set, used once for each; remove the copies",
+            "{key}: {} in more than one set, used once per set; remove the copies",
             counted(again, "image")
         )
     })

@@ -7,7 +7,7 @@ use super::put;
 
 const GLYPH: i32 = 8;
 const MARGIN: i32 = 2;
-/// The font is enlarged by 1 for each of this many pixels of the canvas's long side.
+/// The integer scale of the font increases by 1 per this many pixels of the canvas's long side.
 const SIDE_PER_SIZE: i32 = 240;
 
 /// Draws `text` on a `colour` background, with its lower left corner at (x, y), moved if necessary

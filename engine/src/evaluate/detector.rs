@@ -22,7 +22,8 @@ use crate::runtime::{Backend, Executor, Inputs, ModelState, Slot, copy_inputs, o
 /// Seconds spent in each stage of running one batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Stages {
-    /// Writing images and sizes into the slot: the program reads it, on a device after a copy.
+    /// Writing images and sizes into the slot, from which the program reads them (on a device,
+    /// after a copy).
     pub fill: f64,
     /// Running the program until the host knows that it has completed: resizing, network, boxes,
     /// mask probabilities. On a device this includes the copy of the inputs.
@@ -71,7 +72,7 @@ impl Detector {
     /// A detector for batches of `batch_size` images with these padded shapes. An image may have
     /// `pixels` bytes of source pixels; a larger image triggers a new plan. On a device all
     /// programs are planned here, so that a lack of memory is detected before training; on the CPU
-    /// only the first is, the others on first use.
+    /// only the first is planned here, the others on first use.
     ///
     /// # Errors
     /// A config that describes no valid program, the state of a different model, or a device error.

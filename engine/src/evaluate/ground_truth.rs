@@ -37,8 +37,8 @@ pub(super) fn of_images(data: &DataSet, images: &[usize]) -> Result<GroundTruth,
     Ok(GroundTruth::from_parts(gt_images, annotations, categories)?)
 }
 
-/// The annotated objects of one image, for a picture, without crowds. Objects that are not drawn
-/// have no masks.
+/// The annotated objects of one image, for a picture, without crowds. Objects beyond [`MAX_DRAWN`]
+/// are not drawn and have no masks.
 pub(super) fn objects(data: &DataSet, image: usize) -> Result<ImageDetections, EngineError> {
     let record = data.store.image(data.images[image]);
     let (height, width) = (record.height, record.width);

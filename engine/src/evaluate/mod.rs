@@ -75,7 +75,8 @@ impl Evaluation {
         }
     }
 
-    /// The summaries that exist, each with COCO's name of its kind (`bbox`, `segm`, `keypoints`).
+    /// The summaries that exist, each with COCO's name of its IoU type (`bbox`, `segm`,
+    /// `keypoints`).
     pub fn summaries(&self) -> impl Iterator<Item = (&'static str, &Summary)> {
         self.scores.iter().map(|(kind, summary)| (kind.name(), summary))
     }
@@ -325,8 +326,8 @@ impl Evaluator {
         self.kept.bytes()
     }
 
-    /// The batches that [`Self::detect`] runs: the index of the padded shape, and positions in
-    /// `images`, at most a batch of them.
+    /// The batches that [`Self::detect`] runs: for each, the index of its padded shape and at most
+    /// a batch of positions in `images`.
     pub fn batches(&self, images: &[usize]) -> Vec<(usize, Vec<usize>)> {
         let size = self.detector.batch_size();
         let split = |(shape, positions): (usize, Vec<usize>)| {

@@ -134,7 +134,7 @@ impl Outputs {
             let place = Place { bbox, height, width };
             let bbox =
                 if inclusive { [bbox[0], bbox[1], bbox[2] + 1.0, bbox[3] + 1.0] } else { bbox };
-            // Boxes without area occur only if `model.detections.min_size` is 0.
+            // Zero-area boxes occur only if `model.detections.min_size` is 0.
             let has_area = bbox[2] > bbox[0] && bbox[3] > bbox[1];
             if !has_area {
                 return None;

@@ -74,7 +74,7 @@ impl EvaluationSet {
     /// The ground truth, read on first use.
     ///
     /// # Errors
-    /// Annotations that are not masks.
+    /// An annotation without a valid mask.
     pub fn truth(&self) -> Result<&GroundTruth, EngineError> {
         if let Some(truth) = self.truth.get() {
             return Ok(truth);

@@ -250,7 +250,8 @@ pub(crate) fn config_next_to(weights: &Path) -> Result<PathBuf, EngineError> {
         return Ok(config);
     }
     let weights = weights.display();
-    let message = format!("no config.toml next to {weights}: give its --config");
+    let message =
+        format!("no config.toml next to {weights}: give the config of the weights with --config");
     Err(EngineError::Usage(message))
 }
 

@@ -88,7 +88,7 @@ pub(super) fn passes(cuda: &CudaDevice, ordinal: usize, notice: fn(&str)) -> boo
     reason.is_empty()
 }
 
-/// Runs the self-test in a separate process. Returns the reason of a failure, or an empty text on
+/// Runs the self-test in a separate process. Returns the reason for a failure, or an empty text on
 /// success. `None` if the process could not be started or could not open the GPU, which may be in
 /// exclusive-process mode.
 fn in_a_process(command: &[OsString], ordinal: usize) -> Option<String> {
@@ -130,7 +130,8 @@ fn kernels_sha256() -> String {
     crate::checkpoint::hex_digest(all.as_bytes())
 }
 
-/// The recorded results by GPU, driver and kernels: the reason of a failure, or an empty text.
+/// The recorded results by GPU, driver and kernels: the reason for a failure, or an empty text
+/// after a success.
 fn known() -> BTreeMap<String, String> {
     let text = file().and_then(|path| std::fs::read_to_string(path).ok());
     // A file that cannot be read is ignored: the self-test is repeated.

@@ -13,7 +13,8 @@ pub use check::checked_by;
 pub(crate) use check::{NOT_OPENED, check};
 
 /// Opens the GPU with this number. Its wgmma kernels are used only if their self-test succeeds.
-/// `notice` prints a message if the self-test takes long or fails.
+/// `notice` prints a message if the GPU was not verified, kernels must be compiled, or the
+/// self-test fails.
 ///
 /// # Errors
 /// As for [`CudaDevice::open`].
@@ -32,7 +33,7 @@ pub fn open(ordinal: usize, notice: fn(&str)) -> Result<CudaDevice, DeviceError>
 }
 
 /// Makes the operating system kill this process when its parent, which reads its measurements,
-/// ends. Ignored if that is not supported.
+/// ends. Has no effect if the system does not support this.
 pub(crate) fn end_with_parent() {
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
 }

@@ -12,7 +12,7 @@ use crate::provenance;
 use crate::run_dir::write_whole;
 
 /// Writes `benchmarks/maskrcnn/implementations/SYSTEM` into the folder `out`: the config, and files
-/// that the submitter may edit. Existing files of the second kind are not overwritten.
+/// that the submitter may edit, which are not overwritten if they exist.
 ///
 /// # Errors
 /// [`EngineError::Io`].
@@ -33,8 +33,8 @@ pub fn write_implementation(
             format!(
                 "# Mask R-CNN on {system}\n\n{what}; {UNVERIFIED}.\n\nWith a checkout of onegraph \
                  in `ONEGRAPH_SOURCE`, `setup.sh` builds it, `init_datasets.sh FOLDER` fetches the \
-                 data and makes the stores, and `run_and_time.sh` times a run of `config.toml`, \
-                 with more options where they are needed. The command was `{command}`.\n"
+                 data and makes the stores, and `run_and_time.sh` times a run of `config.toml`; \
+                 additional options are passed on. The command was `{command}`.\n"
             ),
         ),
         ("setup.sh", shell("cd \"${ONEGRAPH_SOURCE:?}\"\ncargo build --release")),

@@ -70,8 +70,8 @@ impl RunLog {
     ///
     /// # Errors
     /// [`EngineError::Io`]; [`EngineError::Usage`], with file and line, for an event that is not
-    /// JSON, lacks a required field or is repeated, for a different benchmark, and for a log
-    /// without its beginning. An incomplete last line is ignored, as it may still be being written.
+    /// JSON, lacks a required field or is repeated, for a different benchmark, and for a log whose
+    /// beginning is missing. An incomplete last line is ignored, as it may still be being written.
     pub fn read(path: &Path) -> Result<Self, EngineError> {
         let bytes = dali::file::read(path).map_err(crate::run_dir::io(path))?;
         let text = String::from_utf8_lossy(&bytes);

@@ -1,13 +1,13 @@
-//! Reference convergence points (RCP): the number of epochs that the reference implementation
-//! takes. A submission must not take fewer, so that it cannot gain time by converging faster than
-//! the reference.
+//! Reference convergence points (RCP): the number of epochs that the reference implementation needs
+//! to reach the targets. A submission must not take fewer, so that it cannot gain time by
+//! converging faster than the reference.
 //!
 //! The points come from MLPerf Training v3.1; the check equals `mlperf_logging.rcp_checker`: a
 //! one-sided two-sample t-test with equal variances at 5 %, on the olympic mean of five runs.
 
 /// Number of runs of a submission.
 const RUNS: usize = 5;
-/// Number of runs included in its olympic mean.
+/// Number of runs in a submission's olympic mean, which omits the fastest and the slowest.
 const SCORED: f64 = (RUNS - 2) as f64;
 
 /// Global batch, and epochs of ten runs of the reference. These three of the seven published points

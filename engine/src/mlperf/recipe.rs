@@ -66,7 +66,8 @@ const fn published(
 
 impl Recipe {
     /// The recipe for a global batch in groups of `images_per_group`. `None` selects the published
-    /// group size; without one, that of 8 GPUs.
+    /// group size or, if none is published, an eighth of the batch (8 GPUs), or 1 if 8 does not
+    /// divide the batch.
     ///
     /// # Errors
     /// A message if the batch is 0, or the group size does not divide it.
@@ -137,7 +138,7 @@ fn learning_rate(global_batch: usize, derivation: &mut Vec<String>) -> f64 {
     rate
 }
 
-/// Warm-up steps, and the increase of the learning rate in each; the rules leave both free.
+/// Warm-up steps, and the increase of the learning rate in each; the rules restrict neither.
 fn warmup(
     learning_rate: f64,
     known: Option<&Published>,
@@ -169,7 +170,7 @@ fn decay(global_batch: usize, known: Option<&Published>, derivation: &mut Vec<St
         Some(k) => {
             format!("(60000, 80000) x (1 + K / 10) x 16 / {global_batch}, K = {k}")
         }
-        None => "near K = 6 of the rule".into(),
+        None => "close to the rule with K = 6".into(),
     };
     let source = known.map_or(String::new(), |p| format!(", of {}", p.source));
     let [first, second] = steps;

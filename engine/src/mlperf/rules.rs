@@ -80,7 +80,7 @@ fn of_every_run(config: &Config, is_device: bool) -> Vec<Deviation> {
         ),
         allowed("JPEGs are decoded by zune-jpeg, not libjpeg", PREPROCESSING),
         allowed("a batch has images of one padded shape, in random order", ORDER),
-        allowed("COCO's files are one mapped store: unchanged JPEGs, polygons and boxes", STATE),
+        allowed("COCO is one memory-mapped store: unchanged JPEGs, polygons and boxes", STATE),
         allowed(
             "samples of anchors and RoIs are drawn by Philox from seed, image and epoch, not by a \
              permutation of torch's generator",

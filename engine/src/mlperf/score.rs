@@ -166,8 +166,8 @@ impl fmt::Display for Score {
         let how = if *is_interpolated { ", interpolated" } else { "" };
         write!(
             f,
-            "the reference takes {mean:.2} epochs at global batch {global_batch}{how}, at least \
-             {least:.2}: "
+            "the reference needs {mean:.2} epochs at global batch {global_batch}{how}; the minimum \
+             is {least:.2}: "
         )?;
         match verdict {
             Verdict::Accepted => writeln!(f, "accepted, score {minutes:.3}"),

@@ -14,8 +14,8 @@ use crate::error::EngineError;
 use crate::evaluate::Evaluation;
 use crate::train::{Event, Observer};
 
-/// Maximum initialization time; after it the clock runs. The official checker requires less than 30
-/// minutes.
+/// Maximum initialization time, after which the clock starts in any case. The official checker
+/// requires less than 30 minutes.
 const INIT: Duration = Duration::from_millis(30 * 60_000 - 10);
 
 /// The submitter and the system.
@@ -55,8 +55,8 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// Begins the log of a run of `config` at `path`. Call it after clearing the caches (`cleared`
-    /// states which, by host) and before creating anything else of the run.
+    /// Begins the log of a run of `config` at `path`. Call it after clearing the caches (`cleared`:
+    /// the cleared caches of each host) and before any other part of the run.
     ///
     /// # Errors
     /// A log that already exists, or cannot be written.
@@ -108,7 +108,7 @@ impl Timer {
         self.stop(false)
     }
 
-    /// Starts the clock now, or in the past if the initialization exceeded its limit, at that
+    /// Starts the clock now or, if the initialization exceeded its limit, retroactively at that
     /// limit.
     fn start_clock(&mut self) -> Result<(), EngineError> {
         let late = self.began.elapsed().saturating_sub(INIT);

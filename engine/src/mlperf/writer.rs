@@ -74,7 +74,7 @@ impl LogWriter {
         Ok(Self { path, file, clock: Clock::start() })
     }
 
-    /// Removes the log, and the folders around it that are then empty.
+    /// Removes the log, and its parent folders that are then empty.
     pub(super) fn discard(&self) -> Result<(), EngineError> {
         std::fs::remove_file(&self.path).map_err(crate::run_dir::io(&self.path))?;
         // The folders of the benchmark, the system, and all results.

@@ -9,7 +9,7 @@ pub struct SlotShape {
     pub objects: usize,
     /// Polygon rings or run lists.
     pub parts: usize,
-    /// Polygon coordinates (values).
+    /// Polygon coordinates; x and y count separately.
     pub coords: usize,
     /// Run lengths.
     pub runs: usize,

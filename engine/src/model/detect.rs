@@ -17,7 +17,7 @@ use crate::error::EngineError;
 /// a Mask R-CNN `mask_probs` (`[N*D, S, S]`).
 ///
 /// # Errors
-/// A config that an op rejects, with the part of the model.
+/// A config that an op rejects; names the part of the model.
 pub fn detection_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, EngineError> {
     let mut net = Net::new(spec);
     let images = ImageInputs::declare(&mut net.program, spec);

@@ -37,7 +37,7 @@ impl Division {
     ///
     /// # Errors
     /// [`EngineError::OfAllRanks`] if the ranks cannot get equally many complete groups; the
-    /// message lists the numbers of ranks that can.
+    /// message lists the possible numbers of ranks.
     pub fn new(train: &Train, target: &Target, ranks: Ranks) -> Result<Self, EngineError> {
         let on_cpu = target.is_cpu();
         let unit = train.images_per_group * if on_cpu { 1 } else { train.micro_steps };
@@ -90,7 +90,7 @@ impl Division {
     }
 
     /// This division with all-reduces even for a single rank, so that its steps contain the same
-    /// ops as those of several ranks. No effect on the CPU.
+    /// ops as steps with several ranks. No effect on the CPU.
     pub fn reducing(self) -> Self {
         Self { reduces_alone: !self.on_cpu, ..self }
     }
@@ -122,10 +122,10 @@ impl Division {
         !self.on_cpu && (self.ranks.count > 1 || self.reduces_alone)
     }
 
-    /// Divisor of the final gradient sum of a step that gives the mean for the update.
+    /// Divisor that turns a step's final gradient sum into the mean for the update.
     pub fn divisor(&self) -> usize {
-        // Devices have already divided by the number of ranks, before the all-reduce of fp16
-        // values.
+        // On devices, gradients were already divided by the number of ranks, before the fp16
+        // all-reduce.
         if self.on_cpu { self.parts() } else { self.passes }
     }
 

@@ -111,7 +111,7 @@ impl<'a> Net<'a> {
         &self.params
     }
 
-    /// Sets if parameters declared from now on are frozen.
+    /// Sets whether parameters declared from now on are frozen.
     pub(super) fn set_frozen(&mut self, frozen: bool) {
         self.frozen = frozen;
     }
@@ -131,7 +131,7 @@ impl<'a> Net<'a> {
         self.drawn_by
     }
 
-    /// Assigns ops added from now on to this part of the model, a dotted name.
+    /// Assigns ops added from now on to the part of the model with this dotted name.
     pub fn part(&mut self, part: &str) {
         self.program.set_part(part);
     }
@@ -312,7 +312,7 @@ impl<'a> Net<'a> {
     }
 }
 
-/// Inputs of a convolution without bias, residual and count.
+/// Inputs of a convolution without bias, residual or count.
 pub(super) fn plain(x: TensorId, w: TensorId) -> Conv2dInputs<TensorId> {
     Conv2dInputs { x, w, scale: None, bias: None, residual: None, count: None }
 }

@@ -35,8 +35,8 @@ pub(crate) const ACCURACIES: &str = "accuracies";
 /// `train.accuracies` is set (see [`kernels::ops::accuracies`]).
 ///
 /// # Errors
-/// A config that an op rejects, with the part of the model; name patterns that match no parameter,
-/// or leave no parameter to train.
+/// A config that an op rejects (names the part of the model); name patterns that match no
+/// parameter, or leave no parameter to train.
 pub fn training_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, EngineError> {
     weighted_training_program(spec, &[])
 }
@@ -100,8 +100,8 @@ pub fn loss_program(
     Ok(BuiltProgram { losses, loss_weights, ..net.finish() })
 }
 
-/// Adds a training step up to its losses, as outputs. Also returns the inputs of a pass that is not
-/// a whole step.
+/// Adds the forward part of a training step, with the losses as outputs. Also returns the
+/// additional inputs of a pass that is only a part of the step.
 fn forward(net: &mut Net<'_>) -> Result<(Losses, Option<PassInputs>), EngineError> {
     let spec = net.spec;
     let images = ImageInputs::declare(&mut net.program, spec);

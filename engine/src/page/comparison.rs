@@ -26,7 +26,7 @@ impl ComparisonPage<'_> {
         let mut html =
             "<p>95 % intervals, estimated by resampling the validation images. They do not \
                         include seed variance: two seeds may differ by more, so compare several \
-                        of each.</p>\n"
+                        seeds of each config.</p>\n"
                 .to_string();
         html += &self.curves();
         for (name, (run, found)) in names[1..].iter().zip(self.runs[1..].iter().zip(self.compared))

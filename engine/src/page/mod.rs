@@ -24,7 +24,7 @@ const STYLE: &str = include_str!("style.css");
 /// them.
 const SHOWN_ELSEWHERE: [&str; 5] = ["analysis", "pictures", "best", "commands", "state"];
 
-/// Interval at which the page of a running training is rewritten, and reloaded by browsers.
+/// Interval at which the page of a run in progress is rewritten, and reloaded by browsers.
 pub(crate) const REFRESH: Duration = Duration::from_secs(60);
 
 /// The accuracies that are drawn: those that increase during training.
@@ -120,7 +120,7 @@ impl Page<'_> {
             let speed = speed.map_or(String::new(), |speed| format!(", {speed:.1} images/s"));
             let _ = writeln!(
                 html,
-                "<p>Time and speed are of all {sessions} sessions. The last one: {} steps in \
+                "<p>Time and speed cover all {sessions} sessions. The last one: {} steps in \
                  {}{speed}.</p>",
                 session["steps"],
                 duration(session["seconds"].as_f64().unwrap_or(0.0))
@@ -168,7 +168,7 @@ impl Page<'_> {
             (Some(step), Some(metric)) => {
                 format!("<p>Step {step} is the best by {} AP.</p>\n", escape(metric))
             }
-            _ => "<p>Nothing is evaluated yet.</p>\n".into(),
+            _ => "<p>Nothing has been evaluated yet.</p>\n".into(),
         };
         format!("<div class=\"tiles\">{tiles}</div>\n{best}")
     }
@@ -228,7 +228,7 @@ mod tests {
         let records = [json!({"step": 3, "loss": 1.0, "lr": 0.1})];
         let html = page(&report, &records);
         assert!(html.contains("not ended when this was written") && html.contains("of 9 steps"));
-        assert!(html.contains("Nothing is evaluated yet") && html.contains("images/s"));
+        assert!(html.contains("Nothing has been evaluated yet") && html.contains("images/s"));
         assert!(!html.contains("0.0 images/s") && !html.contains("sessions"), "{html}");
         assert!(html.contains("<meta http-equiv=\"refresh\" content=\"60\">"), "{html}");
     }

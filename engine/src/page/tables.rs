@@ -13,8 +13,8 @@ use crate::runtime::gib;
 /// shown.
 const CONFUSED: usize = 20;
 
-/// A table of the metrics of `report.json` with a column for each IoU type; a cell is empty if
-/// the kind does not have the metric.
+/// A table of the metrics of `report.json` with a column for each IoU type; a cell is empty if its
+/// IoU type does not have the metric.
 pub(super) fn scores(report: &Value) -> String {
     let kinds = IouType::ALL.into_iter();
     let kinds: Vec<IouType> = kinds.filter(|kind| report[kind.name()].is_object()).collect();

@@ -36,8 +36,8 @@ pub fn plan_picture(title: &str, prepared: &Prepared) -> String {
         spoken_bytes(plan.arena_bytes()),
         spoken_bytes(plan.unshared_bytes()),
     );
-    let across = "Across: the launches of a step, in order. Up: bytes of the arena. \
-                  A rectangle is a block, from its writer to its last reader.";
+    let across = "Horizontal: launches of a step, in order. Vertical: bytes of the arena. \
+                  A rectangle is a memory block, from its writer to its last reader.";
     let mut canvas = Canvas::new(height, title, &[&summary, across]);
     let [forward, backward, update] = [Pass::Forward, Pass::Backward, Pass::Update];
     let scratch = (SCRATCH, "scratch memory of a launch");
@@ -206,9 +206,9 @@ fn draw_streams(canvas: &mut Canvas, prepared: &Prepared, scale: &Scale, top: f6
     let says = match streams {
         1 => "One stream: each launch follows the one before.".to_string(),
         _ => format!(
-            "{waits} waits between streams (lines). On 0 the longest path, on 1 gradients of weights, \
-             on 2 what can wait{}.",
-            if streams > COMMUNICATION { ", on 3 all-reduce" } else { "" },
+            "{waits} waits between streams (lines). Stream 0: longest path, 1: weight gradients, \
+             2: small concurrent nodes{}.",
+            if streams > COMMUNICATION { ", 3: all-reduce" } else { "" },
         ),
     };
     canvas.text(LEFT, top - 14.0, Style::PLAIN.fill(PALE), &says);
@@ -243,10 +243,8 @@ fn draw_streams(canvas: &mut Canvas, prepared: &Prepared, scale: &Scale, top: f6
     }
     if streams > 1 {
         let says = match streams {
-            2 => {
-                ["waits of the second stream for the main line", "of the main line for the second"]
-            }
-            _ => ["waits of a stream for one above it", "for one below it"],
+            2 => ["waits of stream 1 for stream 0", "waits of stream 0 for stream 1"],
+            _ => ["waits for a stream above", "waits for a stream below"],
         };
         let entries = [(colours(Pass::Backward).0, says[0]), (colours(Pass::Update).0, says[1])];
         canvas.legend(LEFT, lane(streams - 1) + LANE + 26.0, &entries);

@@ -47,8 +47,8 @@ pub fn program_picture(title: &str, program: &Program, target: &Target) -> Strin
     let (groups, edges) = groups(program, target);
     let rows = groups.iter().map(|group| group.row + 1).max().unwrap_or(0);
     let shown = format!(
-        "{} nodes in {} boxes. A box: nodes and FLOPs, and below them the largest of the tensors \
-         that others read.",
+        "{} nodes in {} boxes. Each box: nodes and FLOPs; below, the largest tensor that other \
+         boxes read.",
         program.nodes().len(),
         groups.len(),
     );
@@ -191,13 +191,12 @@ fn spoken_flops(flops: u64) -> String {
 /// The lines from one group to several groups on its side of the picture.
 struct Bundle {
     from: usize,
-    /// The groups that the lines lead to, without the next group.
+    /// The groups that the lines lead to, except the next group.
     to: Vec<usize>,
     lane: usize,
 }
 
-/// Draws the lines of one pass: to the next group through the gap, to all others along a lane at
-/// the side.
+/// Draws the lines of one pass: straight to the next group, to all others along a lane at the side.
 fn draw_lines(canvas: &mut Canvas, groups: &[Group], edges: &BTreeSet<(usize, usize)>, pass: Pass) {
     let on_side = |at: usize| {
         groups[at].pass == pass || (pass == Pass::Forward && groups[at].pass == Pass::Update)

@@ -141,7 +141,7 @@ impl Staging {
     }
 }
 
-/// Formats a number of bytes for people.
+/// Formats a number of bytes in bytes, KiB or MiB.
 pub(super) fn mib(bytes: u64) -> String {
     match bytes {
         0..1024 => counted(bytes as usize, "byte"),
@@ -202,7 +202,7 @@ impl Record {
         Ok(())
     }
 
-    /// Removes all other objects from the record, and returns their keys.
+    /// Removes all objects except `objects` from the record, and returns the removed keys.
     fn keep(&self, objects: &[(Object, PathBuf)]) -> Result<Vec<String>, EngineError> {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let stay: std::collections::HashSet<&str> =

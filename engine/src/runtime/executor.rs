@@ -134,8 +134,8 @@ impl Executor {
     }
 }
 
-/// Number of copies of a program's outputs on the host: its own, and those of batches whose masks
-/// are not yet pasted.
+/// Number of copies of a program's outputs on the host: the program's, and those of batches whose
+/// masks are not yet pasted.
 const OUTPUTS: usize = 7;
 
 /// Size of all copies of a program's outputs on the host, in bytes.

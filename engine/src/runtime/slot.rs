@@ -92,7 +92,7 @@ pub(crate) fn copy_inputs<M: AsRef<[u8]> + AsMut<[u8]>>(
 pub(crate) fn same_layout(prepared: &Prepared, layout: &SlotLayout) {
     for (i, array) in layout.arrays().iter().enumerate() {
         let input = prepared.input_range(&array.name);
-        assert_eq!(input, Some(layout.range(i)), "`{}` lies elsewhere in the slot", array.name);
+        assert_eq!(input, Some(layout.range(i)), "`{}` is elsewhere in the slot", array.name);
     }
-    assert_eq!(prepared.input_bytes(), layout.bytes(), "inputs beyond those of the slot");
+    assert_eq!(prepared.input_bytes(), layout.bytes(), "the slot lacks inputs");
 }

@@ -61,8 +61,8 @@ impl Advance {
         })
     }
 
-    /// Calls `end` with a message once there was no progress for `limit`. The watchdog ends when
-    /// the last clone of this value is dropped.
+    /// Calls `end` with a message once there has been no progress for `limit`. The watchdog ends
+    /// when the last clone of this value is dropped.
     pub(super) fn watch(&self, limit: Duration, end: impl FnOnce(&str) + Send + 'static) {
         let watched = Arc::downgrade(&self.0);
         let look = (limit / 20).max(Duration::from_millis(10));

@@ -22,7 +22,7 @@ use crate::run_dir::RunDir;
 const HASH_DIGITS: usize = 16;
 
 /// A state that may be saved: the losses of its step are finite, no earlier evaluation is pending
-/// (it may change the checkpoints to keep), and none has ended the run.
+/// (it may change the checkpoints to keep), and no evaluation has ended the run.
 #[derive(Debug)]
 pub(super) struct GoodState {
     step: u64,

@@ -31,7 +31,7 @@ impl Divergence {
     pub(super) fn record(&mut self, record: &StepRecord) {
         self.is_sound = record.losses.iter().all(|(_, value)| value.is_finite());
         // A skipped step with finite losses only counts if the loss scale cannot decrease any more,
-        // which might otherwise fix the overflow.
+        // as a lower scale might fix the overflow.
         let is_stuck = !record.applied && (record.loss_scale <= 1.0 || !self.dynamic_loss_scale);
         if self.is_sound && !is_stuck {
             (self.first, self.bad_steps, self.has_moved) = (None, 0, false);

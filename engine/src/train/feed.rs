@@ -244,8 +244,9 @@ fn decoding_threads(cores: usize) -> usize {
     cores.saturating_sub(RESERVED_CORES).clamp(1, MAX_THREADS)
 }
 
-/// Fills the arrays that the loader leaves: each image's view and the detector's arrays. Also
-/// converts the store's labels to the model's classes, and box corners to the model's convention.
+/// Fills the arrays that the loader does not fill: each image's view and the detector's arrays.
+/// Also converts the store's labels to the model's classes, and box corners to the model's
+/// convention.
 pub(crate) fn fill_rows(
     data: &DataSet,
     views: Views,

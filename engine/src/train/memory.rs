@@ -163,7 +163,7 @@ impl Counted<'_> {
         Ok(Some(Free { bytes: memory.free, kept }))
     }
 
-    /// Bytes that a rank needs after `change` of its config.
+    /// Bytes that a rank needs if `change` is applied to its config.
     fn bytes_with(&self, change: impl Fn(&mut Train)) -> Result<usize, EngineError> {
         let mut config = self.config.clone();
         change(&mut config.train);

@@ -18,7 +18,7 @@ pub(super) struct StepPrograms {
 }
 
 impl StepPrograms {
-    /// The program of a pass, which is the last of its step or an earlier one.
+    /// The program of a step's last pass or, if not `is_last`, of its earlier passes.
     pub(super) fn of(&self, is_last: bool) -> usize {
         match (is_last, self.early) {
             (true, _) => self.last,

@@ -57,7 +57,7 @@ pub(super) struct Facts<'a> {
     /// The resolved config.
     pub(super) config_toml: &'a str,
     pub(super) backend: &'a Backend,
-    /// The training data and its identity; below, those of the validation data.
+    /// The training data and its identity; `val` is the same for the validation data.
     pub(super) train: (&'a DataSet, &'a str),
     pub(super) val: Option<(&'a DataSet, &'a str)>,
 }
@@ -79,7 +79,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Continues the report of earlier sessions, if `run` has one, without an evaluation after
+    /// Continues the report of earlier sessions, if `run` has one, but drops an evaluation after
     /// `steps_done`, which will be repeated.
     pub(super) fn open(
         run: Option<&RunDir>,
@@ -205,7 +205,7 @@ impl Report {
 #[derive(Debug)]
 struct Draft {
     run: RunDir,
-    /// The fields of `report.json` other than those of the evaluation and the records.
+    /// The fields of `report.json`, except the fields of the evaluation and of the records.
     json: Value,
     evaluation: Option<Arc<EvaluationReport>>,
     best_metric: BestMetric,

@@ -80,7 +80,7 @@ impl Resumed {
     /// Compares the checkpoint with the training data, whose identity is `identity`.
     ///
     /// # Errors
-    /// [`EngineError::Checkpoint`] if the classes differ; [`EngineError::Usage`] for a different
+    /// [`EngineError::Checkpoint`] if the classes differ; [`EngineError::Usage`] for any other
     /// change that is not accepted.
     pub(super) fn check_data(
         &mut self,
@@ -103,7 +103,8 @@ impl Resumed {
         else {
             return Ok(());
         };
-        // An identity may consist of several hashes, such as one of keypoints; each is shortened.
+        // An identity may consist of several hashes, such as an additional hash of the keypoints;
+        // each is shortened.
         let short = |identity: &str| {
             let hashes = identity.split(['+', ':']);
             let short = hashes.map(|hash| hash.chars().take(12).collect::<String>());
@@ -204,7 +205,8 @@ fn differences(
     for change in &found {
         let why = match resume(change) {
             ResumeRule::Start => {
-                "a resumed run has the checkpoint's weights; undo this change, or begin a new run"
+                "a resumed run starts from the checkpoint's weights; undo this change, or begin a \
+                 new run"
             }
             ResumeRule::State => {
                 "the checkpoint has the optimizer's state for the old value; undo this change, or \

@@ -17,7 +17,7 @@ use crate::weights::{
 const MEND: &str = "give the config that the weights were trained with, or train what does not \
                     fit from initial values with --allow-partial";
 
-/// The config's initial weights file: that of a whole model, else of a backbone.
+/// The config's initial weights file: of the whole model if set, else of the backbone.
 pub(super) fn file_of(config: &Config) -> Option<(&Path, Extent)> {
     let model = &config.model;
     let whole = model.weights.as_deref().map(|path| (path.as_ref(), Extent::Model));
@@ -25,9 +25,8 @@ pub(super) fn file_of(config: &Config) -> Option<(&Path, Extent)> {
     whole.or(body)
 }
 
-/// Loads the config's initial weights file, if there is one; `categories` and `keypoints` are those
-/// of the model. Parameters that depend on the classes are reinitialised if the file's classes
-/// differ.
+/// Loads the config's initial weights file, if there is one; `categories` and `keypoints` are the
+/// model's. Parameters that depend on the classes are reinitialised if the file's classes differ.
 ///
 /// # Errors
 /// A file that cannot be read, that belongs to a different model, or that lacks required
@@ -133,6 +132,6 @@ fn note(
     }
     file.categories().is_none().then(|| {
         let classes = describe_classes(categories);
-        format!("the file has no class names: its rows are taken in the data's order, {classes}")
+        format!("the file has no class names: the data's order is assumed, {classes}")
     })
 }

@@ -32,8 +32,8 @@ impl Usage {
         Self { at: Instant::now(), cpu_seconds: cpu_seconds().unwrap_or(0.0) }
     }
 
-    /// Metrics by name: CPU usage since the previous sample (100 is one core), the others at this
-    /// moment. `ready` is the number of prefetched batches. Metrics that the machine does not
+    /// Metrics by name: CPU usage since the previous sample (100 is one core), all other metrics at
+    /// this moment. `ready` is the number of prefetched batches. Metrics that the machine does not
     /// report are omitted.
     pub(super) fn sample(&mut self, ready: usize, backend: &Backend) -> Vec<(&'static str, f64)> {
         let before = std::mem::replace(self, Self::new());

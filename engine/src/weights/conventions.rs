@@ -1,5 +1,5 @@
 //! Conventions of a model that are not visible in its tensors (normalization, rounding, RoIAlign,
-//! ..): compares those of other projects with the config.
+//! ..): compares other projects' conventions with the config.
 
 use crate::config::{ChannelOrder, Config, ExtraLevel};
 
@@ -9,8 +9,8 @@ use super::extent::Extent;
 use super::file::WeightsFile;
 use super::published;
 
-/// Properties of the config's model that no model of the other project can have, so that it would
-/// compute something different from the same tensors. Only for projects to which weights are
+/// Properties of the config's model that no model of the other project can have; with the same
+/// tensors, that project would compute something different. Only for projects to which weights are
 /// exported.
 pub fn differences(config: &Config, dialect: Dialect) -> Vec<String> {
     let mut found = unknown_to_both(config);
@@ -148,7 +148,7 @@ pub(super) fn disagreements(file: &WeightsFile, extent: Extent, config: &Config)
     let (model, is_whole) = (&config.model, extent != Extent::Backbone);
     let mut found: Vec<String> = pixels(file, config).into_iter().collect();
     if model.backbone.strides_in_1x1() == Some(false) {
-        found.push("the stride in the 3x3 (model.backbone.stride_in_1x1)".into());
+        found.push("the stride in the 3x3 convolution (model.backbone.stride_in_1x1)".into());
     }
     if is_whole && !model.roi.aligned {
         found.push("RoIAlign not shifted by half a pixel (model.roi.aligned)".into());
@@ -181,12 +181,12 @@ fn pixels(file: &WeightsFile, config: &Config) -> Option<String> {
     let described = |[mean, std]: [[f32; 3]; 2], is_blue_first: bool| {
         let order = if is_blue_first { "BGR" } else { "RGB" };
         let rounded = |values: [f32; 3]| values.map(|value| (value * 1e3).round() / 1e3);
-        format!("{order} less {:?} over {:?}", rounded(mean), rounded(std))
+        format!("({order} - {:?}) / {:?}", rounded(mean), rounded(std))
     };
     let whose = if file.pixels.is_some() { "the file" } else { file.dialect().name() };
     (are_others || is_theirs != is_blue_first).then(|| {
         format!(
-            "pixels in {}, but {whose}'s are in {} (input)",
+            "pixels as {}, but {whose}'s as {} (input)",
             described(ours, is_blue_first),
             described(theirs, is_theirs)
         )
@@ -232,7 +232,7 @@ mod tests {
                 torchvision,
                 &[
                     "stride in the 1x1",
-                    "blue first",
+                    "BGR images",
                     "add 0 to",
                     "x2 - x1 + 1",
                     "nominal",
@@ -257,7 +257,7 @@ mod tests {
         let absent = |preset, set, project, what| {
             !differences(&config(preset, set), project).join("; ").contains(what)
         };
-        assert!(absent("mlperf_r50", &[], detectron2, "blue first"));
+        assert!(absent("mlperf_r50", &[], detectron2, "BGR images"));
         assert!(absent("mlperf_r50", &["model.backbone.block=basic"], torchvision, "1x1"));
     }
 

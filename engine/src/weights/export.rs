@@ -34,7 +34,7 @@ impl ExportForm {
             Some("safetensors") => Ok(Self::Safetensors),
             Some("pth" | "pt") => Ok(Self::Torch),
             _ => Err(EngineError::Usage(format!(
-                "--out {}: the name must end in .safetensors or .pth, which decides the form",
+                "--out {}: the name must end in .safetensors or .pth, which selects the format",
                 path.display()
             ))),
         }

@@ -10,7 +10,8 @@ pub enum Extent {
     Backbone,
     /// The whole model.
     Model,
-    /// The complete model except for what depends on its classes, as the file's are different.
+    /// The complete model except the parameters that depend on its classes, as the file's classes
+    /// are different.
     AllButClasses,
 }
 

@@ -104,7 +104,7 @@ impl WeightsFile {
     }
 
     /// Shapes and values by name, for a model whose norms add `norm_eps` to the variance. In
-    /// Detectron's files, the statistics of norms are adapted to that, or added.
+    /// Detectron's files, the statistics of norms are adapted to `norm_eps`, or added if missing.
     pub fn tensors(&self, norm_eps: f64) -> BTreeMap<String, Values> {
         let mut tensors = self.tensors.clone();
         if self.dialect == Dialect::Detectron {
@@ -146,8 +146,8 @@ fn categories(text: &str) -> Result<Stated, String> {
         format!("its metadata `{CATEGORIES}` is not a list of class ids and names: {e}")
     })?;
     let keypoints = list.first_mut().map(|first| std::mem::take(&mut first.keypoints));
-    // If several classes have this name, it is torchvision's for classes without a category, since
-    // names of categories are distinct.
+    // If several classes have this name, it is torchvision's placeholder for classes without a
+    // category, since names of categories are distinct.
     let is_not_available = |name: &String| name == NOT_AVAILABLE;
     let several = list.iter().filter_map(|c| c.name.as_ref()).filter(|n| is_not_available(n));
     let several = several.count() > 1;

@@ -57,7 +57,7 @@ pub struct MappedClasses {
 }
 
 impl MappedClasses {
-    /// Two lines: the classes that were copied, and those that are reinitialised.
+    /// Two lines: the copied classes, and the reinitialised classes.
     pub fn describe(&self) -> String {
         const LISTED: usize = 12;
         let list = |names: Vec<String>| match names.len().saturating_sub(LISTED) {

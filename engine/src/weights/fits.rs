@@ -19,8 +19,8 @@ use crate::error::EngineError;
 use crate::model::{ModelSpec, detection_program};
 
 /// Names of the presets whose models these tensors fit (with `classes` classes) and for which
-/// `agrees` returns true. Presets that leave the fewest tensors unused come first, and among these
-/// the most similar to `config`.
+/// `agrees` returns true. Presets that leave the fewest tensors unused come first; ties are ordered
+/// by similarity to `config`.
 pub(super) fn fitting(
     tensors: &BTreeMap<String, Values>,
     classes: usize,

@@ -59,7 +59,7 @@ const PUBLISHED: [Folder; 5] = [
         "https://dl.fbaipublicfiles.com/detectron/ImageNetPretrained/MSRA/",
         &[
             (
-                "ResNet-50 on ImageNet, MSRA's from Detectron, as MLPerf's reference takes it (for \
+                "ResNet-50 on ImageNet, MSRA's from Detectron, as used by MLPerf's reference (for \
                  mlperf_r50; append .md5sum for its MD5)",
                 "R-50.pkl",
             ),
@@ -152,7 +152,7 @@ pub fn published() -> impl Iterator<Item = (&'static str, String)> {
 }
 
 /// Checksums in the names of published detectors whose norms use an epsilon of 0. torchvision
-/// trained them that way, and sets it when it loads them (`overwrite_eps`).
+/// trained these detectors with 0, and sets it when loading them (`overwrite_eps`).
 const WITHOUT_EPSILON: [&str; 3] = ["bf2d0c1e", "258fb6c6", "fc266e95"];
 
 /// Number of checksum digits in a file name.

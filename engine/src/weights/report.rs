@@ -202,7 +202,7 @@ fn names(list: &[Named]) -> Vec<String> {
     list.iter().map(|(name, shape)| format!("`{name}` {shape:?}")).collect()
 }
 
-/// The first names, and the number of those left out.
+/// The first names, and the number of omitted names.
 pub(super) fn few(names: &[String]) -> String {
     let shown = names[..names.len().min(LISTED)].join(", ");
     match names.len().saturating_sub(LISTED) {

@@ -81,8 +81,8 @@ fn circular_or_missing_extends_prints_one_line_error() {
     assert!(text.contains("quickstart"), "{text}");
 }
 
-/// Each override is rejected for training, and except for the last accepted for detection, which
-/// does not read these keys.
+/// Training rejects each override; detection, which does not read these keys, accepts all but the
+/// last.
 #[test]
 fn detection_ignores_invalid_training_keys() {
     for (preset, set) in [

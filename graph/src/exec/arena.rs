@@ -113,7 +113,7 @@ impl Arena {
         unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr(), self.bytes) }
     }
 
-    /// One slice for reading.
+    /// A slice for reading.
     pub(super) fn read(&self, piece: Piece) -> &[u8] {
         // SAFETY: the mapping is that long, initialised by the system, and owned by `self`.
         let bytes = unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.bytes) };
@@ -191,7 +191,8 @@ mod tests {
         assert!(refused.is_err());
     }
 
-    /// The arena grows to the largest plan and never shrinks; an empty plan needs no memory.
+    /// The arena grows to the size of the largest plan and never shrinks; an empty plan needs no
+    /// memory.
     #[test]
     fn arena_size_equals_largest_plan() {
         let arena = CpuArena::default();

@@ -183,7 +183,7 @@ impl CpuExecutor {
     ) -> Result<[&mut HostTensor; N], GraphError> {
         let unknown = |name: &str| GraphError::UnknownTensor(name.to_string());
         let mut found: [Option<&mut HostTensor>; N] = [const { None }; N];
-        // `self.inputs` contains no values: a value with the name of an input is skipped.
+        // Only inputs are searched: a value may have the same name as an input.
         for (tensor, info) in self.inputs.iter_mut().zip(self.program.tensors()) {
             let Some(tensor) = tensor else { continue };
             if let Some(i) = names.iter().position(|n| *n == info.name) {
@@ -379,7 +379,7 @@ impl CpuExecutor {
             updates: updates.into_iter().map(HostTensor::view_mut).collect(),
             workspace,
         };
-        // Plain settings are set as well: this thread may be waiting inside a run of a model with
+        // Set even if they are the default: this thread may be waiting inside a run of a model with
         // different settings.
         self.products.within(|| node.op.run_cpu(&mut args));
     }

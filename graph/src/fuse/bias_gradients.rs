@@ -8,7 +8,7 @@ use super::{count_of, is, sweep};
 use crate::Program;
 
 /// Fuses each [`BiasGrad`] into the op that writes its input gradient as its first output, if that
-/// op supports [`Fusion::BiasGrad`] and uses the same count of rows.
+/// op supports [`Fusion::BiasGrad`] and reads the same row count.
 pub fn bias_gradients(program: &mut Program) {
     sweep(program, |program, uses, node| {
         if !is::<BiasGrad>(program, node) {

@@ -62,7 +62,8 @@ struct JoinedSum {
 }
 
 impl JoinedSum {
-    /// `None` if a node other than the sum needs a term, or needs it before the last joined node.
+    /// `None` if a node other than the sum reads one of several terms, or if a single term is read
+    /// before the last joined node.
     fn of(program: &Program, uses: &Uses, parts: &[usize], level: usize) -> Option<Self> {
         let outputs = parts.iter().map(|i| &program.nodes[*i].outputs);
         let terms: Vec<TensorId> = outputs.filter_map(|o| o.get(level)).copied().collect();

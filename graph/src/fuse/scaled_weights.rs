@@ -34,7 +34,8 @@ pub fn scaled_weights(program: &mut Program) {
     }
 }
 
-/// If the op of a node scales its weights: the op to use when they are already scaled.
+/// The same op for weights that are already scaled; `None` if the node's op does not scale its
+/// weights.
 fn plain(program: &Program, node: usize) -> Option<OpRef> {
     program.nodes[node].op.fused(Fusion::ScaledWeights)
 }

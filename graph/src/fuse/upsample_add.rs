@@ -7,9 +7,8 @@ use super::grad_mask_add::add;
 use super::{is, rename, sweep};
 use crate::Program;
 
-/// Makes an op add the coarser map itself, in place of the [`UpsampleAdd`] that reads its output;
-/// then fuses sums of gradients into ops that have an epilogue but are not a GEMM: gathers, which
-/// are bound by memory like a sum.
+/// Fuses each [`UpsampleAdd`] into the op that computes its finer map; then fuses sums of gradients
+/// into ops that have an epilogue but are not GEMMs: gathers, which are memory-bound like a sum.
 pub fn upsample_add(program: &mut Program) {
     sweep(program, |program, uses, node| {
         if !is::<UpsampleAdd>(program, node) {

@@ -27,7 +27,7 @@ impl Rng {
         philox4x32([self.seed, 0x6772_6170], [self.count, 0, 0, 0])[0] as usize % bound
     }
 
-    /// True once in `n`.
+    /// True with probability 1/`n`.
     pub(crate) fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }

@@ -28,7 +28,7 @@ pub enum Access {
 }
 
 impl Access {
-    /// True if the contents left by an earlier launch change.
+    /// True if the kernel may change the buffer's contents.
     pub fn writes(self) -> bool {
         self != Access::Read
     }
@@ -285,7 +285,7 @@ impl Buffer<'_> {
         self.desc.gpu_bytes(self.precision)
     }
 
-    /// Extent of a dimension, as [`TensorDesc::dim`].
+    /// Extent of a dimension, see [`TensorDesc::dim`].
     pub fn dim(&self, dim: isize) -> usize {
         self.desc.dim(dim)
     }

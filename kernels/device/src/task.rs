@@ -1,4 +1,4 @@
-//! A task: an operation of a stream as data. It is a kernel launch, a copy, or an all-reduce.
+//! A task: one operation on a stream as data, which is a kernel launch, a copy, or an all-reduce.
 //!
 //! Every task declares which bytes it accesses and how, so a captured list, or a node of a program,
 //! may contain any kind of task.

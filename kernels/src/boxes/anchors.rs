@@ -23,7 +23,7 @@ impl AnchorLevel {
         self.height * self.width * self.cells.len()
     }
 
-    /// True without anchors.
+    /// True if there are no anchors.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

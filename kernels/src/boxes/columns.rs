@@ -33,7 +33,7 @@ impl BoxColumns {
         self.area.len()
     }
 
-    /// True without boxes.
+    /// True if there are no boxes.
     pub fn is_empty(&self) -> bool {
         self.area.is_empty()
     }

@@ -138,8 +138,8 @@ mod tests {
     use crate::on_cpu::run;
     use crate::ops::conv2d::Conv2d;
 
-    /// Compares an activation with its signs with a reference from which its first value, or this
-    /// value's sign, differs.
+    /// Compares an activation and its signs with a reference that differs in the first value or its
+    /// sign.
     fn compare(reference: f32, device: f32, sign: bool) -> Result<f64, String> {
         let op = Conv2d { relu: true, signs: true, ..Conv2d::new(1, 0) };
         let x = normal(Role::Activation, &[1, 2, 2, 8], 1, 1.0);

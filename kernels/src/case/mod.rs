@@ -70,8 +70,8 @@ impl OpCase {
         self
     }
 
-    /// Sets [`OpCase::device_floor`], for ops that round intermediate values to fp16. Give the
-    /// reason at the call.
+    /// Sets [`OpCase::device_floor`], for ops that round intermediate values to fp16. State the
+    /// reason in a comment at the call.
     pub fn device_floor(mut self, floor: f64) -> Self {
         self.device_floor = floor;
         self

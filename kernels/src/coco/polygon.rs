@@ -37,7 +37,7 @@ fn row(sample: i64, height: usize) -> usize {
     y.clamp(0.0, height as f64).ceil() as usize
 }
 
-/// An edge, directed so that its longer axis ascends.
+/// An edge, directed so that the coordinate of its longer axis increases.
 struct Edge {
     start: [i64; 2],
     end: [i64; 2],

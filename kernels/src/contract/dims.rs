@@ -21,7 +21,7 @@ pub struct Dims {
 }
 
 impl Dims {
-    /// Without names. Errors mention `op`.
+    /// Without bound names; `op` is the op's name for errors.
     pub(super) fn of(op: &'static str) -> Self {
         Self { op, bound: vec![], of_parameters: 0, whole: vec![] }
     }

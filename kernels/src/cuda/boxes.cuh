@@ -47,8 +47,9 @@ DEVICE float box_iou(Box a, Box b, int plus_one) {
   return box_iou(a, box_area(a, plus_one), b, box_area(b, plus_one), plus_one);
 }
 
-// box_iou(..) > threshold, mostly without the division: two products and a quotient round by at
-// most 2^-24 each, so that a difference of 1e-6 decides. Subnormal products round by more.
+// box_iou(..) > threshold, mostly without the division: two multiplications and a division have
+// relative errors of at most 2^-24 each, so a relative difference of 1e-6 is decisive. Subnormal
+// results have larger errors.
 DEVICE bool box_iou_above(Box a, float a_area, Box b, float b_area, int plus_one, float threshold) {
   const float shared = box_shared(a, b, plus_one);
   const float united = a_area + b_area - shared, bound = threshold * united;

@@ -2,15 +2,15 @@
 #pragma once
 #include "platform.cuh"
 
-// A tensor of five floats in memory. Equal to `Control` of control_step/control.rs.
+// A tensor of five floats in memory. Same layout as `Control` of control_step/control.rs.
 struct Control {
   float lr;           // learning rate of this step
-  float grad_factor;  // gradients are multiplied with it: clip / (loss scale * micro-steps)
+  float grad_factor;  // multiplies the gradients: clip / (loss scale * micro-steps)
   float applied;      // 1 to apply the update, 0 to skip it
   float loss_scale;   // of the gradients
-  float warmup_cut;   // subtracted from each rate by a shared warm-up; else 0
+  float warmup_cut;   // amount by which a shared warm-up lowers every rate; else 0
 
-  // Learning rate of parameters whose full rate is `factor` times the others' rate.
+  // Learning rate of parameters whose full rate is `factor` times the base rate.
   DEVICE float rate(float factor) const { return lr * factor + warmup_cut * (factor - 1.0f); }
 };
 static_assert(sizeof(Control) == 20, "five floats");

@@ -4,7 +4,7 @@
 #pragma once
 #include "platform.cuh"
 
-constexpr double EPS = 1e-7;  // keeps the divisions finite for boxes without area
+constexpr double EPS = 1e-7;  // keeps the divisions finite for zero-area boxes
 
 struct Giou {
   float loss;
@@ -34,7 +34,8 @@ DEVICE Giou giou_loss(const float (&pred)[4], float4 matched) {
   for (int i = 0; i < 4; i++) {
     const int axis = i % 2, across = 1 - axis;
     const double sign = i < 2 ? -1.0 : 1.0;
-    // The corner moves the side that it bounds: of the box, of the intersection, of the hull.
+    // The coordinate moves a side of the box by 1, of the intersection by `inner`, of the hull by
+    // `outer`.
     const double inner = i < 2 ? share_of_max(p[i], t[i]) : share_of_max(t[i], p[i]);
     const double outer = 1.0 - inner;
     const double d_shared = meets ? sign * inner * meet[across] : 0.0;

@@ -1,11 +1,11 @@
 // Device code shared by the losses: the weight of a row in its group's mean, and the losses of one
 // element. The same as kernels/src/losses, in fp32.
 //
-// A row of group g weighs 1 / (count_g * groups), where count_g is the number of rows of the group
-// that the mean counts, or a fixed number for each image of the group. Each block counts for
-// itself, by integer atomics in shared memory, whose order does not affect the result: one launch
-// fewer than a separate count. The bytes read for it (8 per row) come from L2; launches of at most
-// one block per multiprocessor keep them in proportion to the rows.
+// A row of group g weighs 1 / (count_g * groups), where count_g is the number of counted rows of
+// the group, or a fixed number for each image of the group. Each block counts all rows, by integer
+// atomics in shared memory, whose order does not affect the result: this saves a separate launch.
+// The bytes read for it (8 per row and block) come from L2; launches have at most one block per
+// multiprocessor, which limits them.
 #pragma once
 #include "real.cuh"
 #include "reduce.cuh"
@@ -15,18 +15,19 @@ constexpr int WINDOW = 1024;
 // Rows of a thread whose labels are loaded before any is counted: hides L2 latency.
 constexpr int COUNT_BATCH = 4;
 
-// The rows of a loss. Equal to losses::LossRows of the launches.
+// The rows of a loss. Same layout as the struct that losses/row_loss.rs builds.
 struct LossRows {
   const int *labels, *image_idx;  // [rows]
   const int* num_images;          // [1]
   const int* count;               // [1] rows in use; null: all
   int rows, images_per_group;
-  int least_label;     // rows with smaller labels do not count
-  int rows_per_image;  // of the divisor, regardless of labels; 0: the rows that count
+  int least_label;     // rows with smaller labels are not counted
+  int rows_per_image;  // divisor per image, regardless of labels; 0: number of counted rows
 };
 static_assert(sizeof(LossRows) == 48, "the launches build it");
 
-// Incoming gradient of a loss, [1]: the loss scale in fp32, or a tensor of half. One is null.
+// Incoming gradient of a loss, [1]: the loss scale in fp32, or a tensor of `real`. One of the two
+// is null.
 struct LossGradient {
   const float* wide;
   const real* narrow;
@@ -59,7 +60,7 @@ DEVICE LossGroups loss_groups(const LossRows& in) {
   return {images, groups, in.count ? min(max(*in.count, 0), in.rows) : in.rows};
 }
 
-// Group of a row, -1 if no group counts it.
+// Group of a row, -1 if the row is not counted.
 DEVICE int group_of(const LossRows& in, const LossGroups& g, int row) {
   if (row >= g.rows) return -1;
   const int label = in.labels[row], image = in.image_idx[row];
@@ -67,8 +68,8 @@ DEVICE int group_of(const LossRows& in, const LossGroups& g, int row) {
   return counts ? image / in.images_per_group : -1;
 }
 
-// Counts the rows of groups first .. first + WINDOW into counts [WINDOW] in shared memory. For all
-// threads of a one-dimensional block of full warps.
+// Counts the rows of groups first .. first + WINDOW into counts [WINDOW] in shared memory. Called
+// by all threads of a one-dimensional block of full warps.
 DEVICE void count_rows(const LossRows& in, const LossGroups& g, int first, int* counts) {
   __syncthreads();  // the previous window is no longer read
   for (int i = threadIdx.x; i < WINDOW; i += blockDim.x) {
@@ -96,9 +97,9 @@ DEVICE void count_rows(const LossRows& in, const LossGroups& g, int first, int* 
   __syncthreads();
 }
 
-// Weight of a row whose group is in this window. 0 in the first window if no group counts the row,
-// negative if another window decides. So with windows from 0 while first == 0 or first < groups,
-// each row has exactly one weight that is not negative.
+// Weight of a row whose group is in this window. 0 in the first window if the row is not counted,
+// negative if its group is in a different window. So over the windows from first = 0 on, while
+// first == 0 or first < groups, each row gets exactly one non-negative weight.
 DEVICE float row_weight(const LossRows& in, const LossGroups& g, int row, int first,
                         const int* counts) {
   const int group = group_of(in, g, row), slot = group - first;
@@ -107,7 +108,7 @@ DEVICE float row_weight(const LossRows& in, const LossGroups& g, int row, int fi
   return 1.0f / ((float)counts[slot] * (float)g.groups);
 }
 
-// Sum of a launch's partial sums in block order; for one block.
+// Writes the sum of a launch's partial sums, in a fixed order. Called by a single block.
 DEVICE void write_total(const float* partials, int count, float* total) {
   SHARED(float, scratch, 32);
   float sum = 0.0f;

@@ -5,8 +5,9 @@
 constexpr int THREADS = 256;
 constexpr int VECTOR = 4;  // floats in a 16-byte load
 
-// The tensor of a block: the last whose first block is not after it. Past the last tensor
-// first_block holds the blocks of the launch. A tensor without blocks begins where the next does.
+// The tensor of a block: the last tensor whose first block is not after this block. Past the last
+// tensor, first_block holds the number of blocks of the launch. A tensor without blocks has the
+// first block of the next tensor.
 template <int CAPACITY>
 DEVICE int tensor_of(const int (&first_block)[CAPACITY], int block) {
   int low = 0, high = CAPACITY;

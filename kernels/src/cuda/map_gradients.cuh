@@ -22,7 +22,7 @@ struct RoiGradients {
 };
 static_assert(sizeof(RoiGradients) == 64, "the launches build it");
 
-// Shared memory of add_rois, also LINES * pooled * BATCH weights.
+// Shared memory of add_rois, including LINES * pooled * BATCH weights.
 struct RoiScratch {
   int *ranks, *hits;  // [32], [TILE_BLOCK]
   unsigned (*sets)[LINES];
@@ -46,9 +46,9 @@ DEVICE float weight_of(const RoiAxis& axis, int bin, int row) {
   return sum;
 }
 
-// A warp writes the weights [LINES, pooled] of a RoI in a tile, those of rows times `scale`, and
-// for each line the set of bins with a nonzero weight. Its lanes handle the bins of as many lines
-// as fit.
+// A warp writes the weights [LINES, pooled] of a RoI in a tile, with the weights of rows multiplied
+// by `scale`, and for each line the set of bins with a nonzero weight. Its lanes handle the bins of
+// as many lines as fit.
 DEVICE void weigh(const RoiAxes& axes, const Tile& tile, int bins, float scale, float* weights,
                   unsigned* sets) {
   const int lane = threadIdx.x % 32, group = bins <= 8 ? 8 : bins <= 16 ? 16 : 32;

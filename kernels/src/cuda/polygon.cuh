@@ -52,7 +52,7 @@ DEVICE int sample_row(int64_t sample, int height) {
   return (int)ceil(fmin(fmax(y, 0.0), (double)height));
 }
 
-// An edge, directed so that its longer axis ascends.
+// An edge, directed so that the coordinate of its longer axis increases.
 struct Edge {
   int64_t from, minor_from;  // start on the longer and the shorter axis
   int64_t steps;
@@ -75,7 +75,7 @@ struct Edge {
     const double moved = __dmul_rn(slope, (double)step);
     return (int64_t)__dadd_rn(__dadd_rn((double)minor_from, moved), 0.5);
   }
-  // First step of a steep edge that is on the other side of before + 0.5 than its start.
+  // First step at which a steep edge has crossed `before` + 0.5.
   DEVICE int64_t step_past(int64_t before) const {
     int64_t near = 0, far = steps;
     while (far - near > 1) {
@@ -151,8 +151,8 @@ DEVICE void draw_polygon(unsigned* bits, Tile tile, Canvas canvas, const Placeme
   }
 }
 
-// Toggles the ends of `len` runs down the columns, zeros first; one thread per run, after a sum
-// over the runs before. `scratch` holds 32 values.
+// Toggles the ends of `len` column-major runs, zeros first: one thread per run, which ends at the
+// prefix sum of the lengths. `scratch` holds 32 values.
 DEVICE void draw_runs(unsigned* bits, Tile tile, Canvas canvas, const int* runs, int len,
                       int64_t* scratch) {
   const int64_t size = (int64_t)canvas.height * canvas.width;

@@ -17,7 +17,8 @@ struct Pyramid {
 static_assert(sizeof(Pyramid) == 208, "as pyramid.rs lays it out");
 
 // ---------------------------------------------------------------- samples of RoIAlign
-// The division of RoIs into bins and samples. sampling_ratio 0: as many as the bin has pixels.
+// The division of RoIs into bins and samples. sampling_ratio 0: as many samples per side as the bin
+// has pixels.
 struct RoiGrid {
   int pooled, sampling_ratio, aligned;
 };
@@ -105,8 +106,8 @@ DEVICE Tile tile_of(const Pyramid& maps) {
           lane % (TILE / TILE_PIXELS) * TILE_PIXELS};
 }
 
-// Number of threads before this one, in a block of up to 1,024 full warps, that `keep`, and of all
-// that do. `scratch` holds 32 ints and is free again when the function returns.
+// Number of threads with `keep`: before this one, and in the whole block, which has up to 32 full
+// warps. `scratch` holds 32 ints and is free again when the function returns.
 struct Rank {
   int before, all;
 };

@@ -1,7 +1,7 @@
 // Losses with a thread per row, and their gradients: the loss struct computes a row's loss.
 //
-// The struct has COLUMNS (1 or 4), `first`, the input whose shape a row's gradient has, POSITIVE:
-// rows without a positive label have no loss, and
+// The struct has COLUMNS (1 or 4); `first`, the input whose gradient is computed; POSITIVE, true if
+// only rows with a positive label have a loss; and
 //   float loss(const LossRows& in, int row)
 //   void slopes(const LossRows& in, int row, float (&slope)[COLUMNS])
 // The loss is one block, its gradient a thread per row in at most 128 blocks. Sums in a fixed

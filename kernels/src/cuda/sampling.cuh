@@ -1,4 +1,4 @@
-// Samples positives and negatives, those with the smallest (key, index): boxes/sampling.rs.
+// Samples the positives and the negatives with the smallest (key, index), like boxes/sampling.rs.
 //
 // The last sampled key is found by radix select: four histograms of one byte each, from the top, of
 // the keys that share the bytes found before. Counts are integers, so the order of addition does
@@ -38,7 +38,8 @@ DEVICE T block_exclusive_sum(T value, T* scratch, T& total) {
 }
 
 // The sampled part of a class: keys below `key`, and the smallest `room` of the keys that share the
-// bytes of `key` found so far. In the end these are equal keys, and the first `room` by index.
+// bytes of `key` found so far. Once all bytes are found, the latter keys are equal, and the first
+// `room` by index are sampled.
 struct Draw {
   unsigned key;
   int room;

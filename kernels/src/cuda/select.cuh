@@ -1,5 +1,5 @@
-// Ranking by score: keys in the one order of boxes/rank.rs (score descending, index ascending),
-// prefix sums, radix selection by histograms, and a sort within a block.
+// Ranking by score: keys in the order of boxes/rank.rs (score descending, index ascending), prefix
+// sums, radix selection by histograms, and a sort within a block.
 #pragma once
 #include "reduce.cuh"
 
@@ -58,8 +58,8 @@ DEVICE int block_prefix(int value, int* scratch, int& total) {
   return (warp > 0 ? before : 0) + own - value;
 }
 
-// Reserves a list slot for each lane that wants one: one atomic per warp. Called by all lanes of
-// the warp. Slots are not in thread order: sort the list.
+// Reserves a list slot for each lane with `wanted`: one atomic per warp. Called by all lanes of the
+// warp. Slots are not in thread order: sort the list.
 DEVICE int take_place(bool wanted, int* list_len) {
   const unsigned lane = threadIdx.x % 32, lanes = __ballot_sync(ALL_LANES, wanted);
   int first = 0;
@@ -108,7 +108,7 @@ DEVICE Boundary radix_pick(Boundary boundary, const unsigned* histogram, int pas
 // ---------------------------------------------------------------- sorting
 // Sorts distinct keys in shared or global memory ascending: a bitonic network whose first step of
 // each merge pairs elements in reverse order, so that every exchange puts the smaller key first and
-// any count works. Called by all threads of the block; the keys may be read at once after it.
+// any count works. Called by all threads of the block; the keys may be read right after the call.
 DEVICE void block_sort(uint64_t* keys, int count) {
   int whole = 1;
   while (whole < count) whole *= 2;

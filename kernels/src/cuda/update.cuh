@@ -7,7 +7,7 @@
 
 constexpr int CAPACITY = 64;  // parameters per launch: its struct stays under 4 KiB
 constexpr int IS_HALF = 1;    // flags of a parameter: w is half, else float
-constexpr int ADAPTS = 2;     // its rate follows the norms
+constexpr int ADAPTS = 2;     // its rate depends on the norms
 constexpr int ROUNDS = 4;     // vectors per thread: three streams of loads, all in flight
 constexpr int BLOCK_ELEMENTS = THREADS * VECTOR * ROUNDS;
 constexpr int SUMS = 3;  // per block, and statistics per parameter
@@ -43,8 +43,8 @@ struct Seen {
 };
 
 // Elements first .. first + BLOCK_ELEMENTS of a parameter. The update is computed on `p`: the
-// master, and copied to `copy`, or the weight itself. If the update is skipped, only sums are
-// computed. `v` is the second moment of a rule that has one.
+// weight itself, or its master, which is then copied to `copy`. If the update is skipped, only sums
+// are computed. `v` is the second moment of a rule that has one.
 template <bool MASTER, bool STATS, typename Rule, typename P, typename W>
 DEVICE void update_block(const Rule& rule, const float* RESTRICT grad, P* RESTRICT p,
                          float* RESTRICT m, float* RESTRICT v, W* RESTRICT copy, uint64_t first,
@@ -93,7 +93,8 @@ DEVICE void update_block(const Rule& rule, const float* RESTRICT grad, P* RESTRI
   }
 }
 
-// The parameters of a launch. Equal to the struct that the launches of parameter_update build.
+// The parameters of a launch. Same layout as the struct that the launches of parameter_update
+// build.
 struct Parameters {
   const float* grad[CAPACITY];
   void* w[CAPACITY];
@@ -103,12 +104,12 @@ struct Parameters {
   float weight_decay[CAPACITY];
   float lr_factor[CAPACITY];
   int flags[CAPACITY];
-  int first_block[CAPACITY];  // of each parameter; past the last, the blocks of the launch
+  int first_block[CAPACITY];  // past the last parameter: the launch's number of blocks
   int blocks;
   int count;  // parameters
 
   DEVICE bool is_half(int i) const { return (flags[i] & IS_HALF) != 0; }
-  // The block after the last of parameter `i`.
+  // One past the last block of parameter `i`.
   DEVICE int end_block(int i) const { return i + 1 < count ? first_block[i + 1] : blocks; }
 };
 static_assert(sizeof(Parameters) == 52 * CAPACITY + 8, "the launch builds it");

@@ -74,7 +74,7 @@ struct RowWalk {
   int width;   // vectors side by side
   int column;  // this thread's vector
   int lane;    // this thread's first row
-  int lanes;   // rows at a time, to the thread's next row
+  int lanes;   // rows at a time, and distance to the thread's next row
   bool active;
 };
 
@@ -85,9 +85,9 @@ DEVICE RowWalk row_walk(int vectors, int tile) {
   return {width, column, lane, lanes, lane < lanes && column < vectors};
 }
 
-// Adds the values of a walk's lanes for a column, in the order of the lanes: thread t gets the sum
-// of the tile's element t, others 0. `scratch` holds WALK_BLOCK * W floats and is free again when
-// the function returns. Called by all threads of the block.
+// Adds up each column over the walk's `lanes`, in order: thread t gets the sum of the tile's
+// element t, threads past the tile's elements get 0. `scratch` holds WALK_BLOCK * W floats and is
+// free again when the function returns. Called by all threads of the block.
 template <int W>
 DEVICE float add_lanes(const RowWalk& walk, const float (&v)[W], float* scratch) {
   const int width = walk.width * W;

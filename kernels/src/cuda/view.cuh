@@ -3,7 +3,8 @@
 #pragma once
 #include "platform.cuh"
 
-// A result of f64, optionally rounded to f32: for f32 operands it equals f32's result.
+// An f64 result, rounded to f32 if `narrow`: for f32 operands, it then equals the result of f32
+// arithmetic.
 DEVICE double as_f32(double value, int narrow) { return narrow ? (double)(float)value : value; }
 
 // An axis: a window of the source is resized, cropped to the network's image, and flipped.
@@ -23,7 +24,8 @@ struct Axis {
     return window == 0 ? 0.0 : as_f32((double)resized / (double)window, plus_one);
   }
 
-  // Source pixel of a pixel of the network's image: the window flipped, then resized nearest.
+  // Source pixel of a pixel of the network's image: the window is flipped, then resized with
+  // nearest-neighbour interpolation.
   DEVICE int nearest(int at) const {
     const float scale = (float)window / (float)resized;
     const int moved = at + (mirrored ? mirrored_offset() : offset);

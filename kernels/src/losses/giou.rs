@@ -4,7 +4,7 @@
 //! and dh clamped at ln(1000/16)), computed in f64. Where a minimum or maximum ties, each side
 //! gets half of the derivative, as in PyTorch.
 
-/// Keeps the divisions finite for boxes without area.
+/// Keeps the divisions finite for zero-area boxes.
 const EPS: f64 = 1e-7;
 
 /// Largest dw or dh: a box may grow 62.5 times.

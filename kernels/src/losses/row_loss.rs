@@ -15,7 +15,7 @@ use crate::counted::rows_in_use;
 use crate::cpu::{CpuArgs, TensorRef};
 use crate::{OpError, TensorDesc, check};
 
-/// Inputs that determine which rows count.
+/// Inputs that determine which rows are counted.
 const NAMED: [&str; 4] = ["labels", "image_idx", "num_images", "count"];
 
 /// The threads that work on a row.
@@ -79,7 +79,7 @@ pub(crate) fn check_columns<L: RowLoss>(inputs: &[TensorDesc]) -> Result<(), OpE
         return Ok(());
     }
     let wanted = L::COLUMNS.map_or("at least one element".into(), |wanted| format!("{wanted}"));
-    let expected = format!("{} with {wanted} a row", contract.inputs[0].shape);
+    let expected = format!("{} with {wanted} per row", contract.inputs[0].shape);
     Err(check::shape_error(contract.op, contract.inputs[0].name, x, expected))
 }
 

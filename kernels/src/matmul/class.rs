@@ -119,12 +119,12 @@ impl Class {
         (0..s.groups).flat_map(classes).collect()
     }
 
-    /// Kernel positions of the taps, as blocks number them.
+    /// Kernel positions of the taps; blocks refer to taps by their index in this list.
     pub(super) fn kernel_taps(&self) -> &[usize] {
         if self.unfold { &[0] } else { &self.map.kernel_taps }
     }
 
-    /// Offsets of the taps, as blocks number them.
+    /// Offsets of the taps, in the order of [`Self::kernel_taps`].
     pub(super) fn tap_offsets(&self) -> &[isize] {
         if self.unfold { &[0] } else { &self.map.tap_offsets }
     }

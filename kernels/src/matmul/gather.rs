@@ -112,7 +112,7 @@ pub(crate) fn conv_grad_input(
     });
 }
 
-/// Calls `run` with the GEMM of the input gradient of such a convolution.
+/// Calls `run` with the GEMM of the input gradient of a convolution whose groups are merged.
 fn gradients(
     merged: &ConvShape,
     [g, w]: [&[f32]; 2],

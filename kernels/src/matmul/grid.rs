@@ -4,7 +4,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// One rectangle of a matrix, writable by one task.
+/// One rectangle of a matrix, which a single task may write.
 ///
 /// **Invariant:** during `'a` no other part and no other reference covers these elements.
 #[derive(Debug)]

@@ -54,7 +54,7 @@ pub(super) fn transpose(
     }
 }
 
-/// A square of 16 x 16.
+/// Transposes a square of 16 x 16.
 ///
 /// # Safety
 /// 16 rows of 16 elements, `stride` apart, can be read, and as many, `pitch` apart, written.
@@ -94,7 +94,7 @@ unsafe fn avx512(from: *const f32, stride: usize, to: *mut f32, pitch: usize) {
     }
 }
 
-/// A square of 8 x 8.
+/// Transposes a square of 8 x 8.
 ///
 /// # Safety
 /// 8 rows of 8 elements, `stride` apart, can be read, and as many, `pitch` apart, written.

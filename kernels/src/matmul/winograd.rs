@@ -196,7 +196,7 @@ impl<'a> Winograd<'a> {
         }
     }
 
-    /// Tiles in rows and columns of an image.
+    /// Rows and columns of tiles in an image.
     fn tiles(&self) -> [usize; 2] {
         self.output.map(|extent| extent.div_ceil(2))
     }

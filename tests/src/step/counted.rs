@@ -27,7 +27,7 @@ pub struct CountedNode<T> {
 }
 
 /// The GEMMs of one step of a config, on synthetic images of 64x64. `take` returns the device's
-/// counts, launch by launch; `is_of` selects the counts of a launch.
+/// counts, one per launch; `is_of` is true if a count belongs to a launch.
 pub fn counted_gemms<T>(
     config: &Config,
     device: Arc<dyn Device>,

@@ -226,7 +226,7 @@ pub(super) fn values_past_counts_do_not_change_step(open: &Open) {
     }
     let clean = inputs(&store, &config, &batch);
     let dirty = inputs_from(&store, &config, &batch, stale);
-    assert!(clean != dirty, "no input has room behind it: nothing was tested");
+    assert!(clean != dirty, "no input has unused space: nothing was tested");
     let [clean, dirty] = [clean, dirty].map(|inputs| {
         let mut device = OnDevice::new(&store, &config, &[SQUARE], Changes::NONE, open(None));
         let mut cpu = OnCpu::new(&store, &config, SQUARE, Changes::NONE);

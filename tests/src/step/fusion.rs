@@ -26,14 +26,14 @@ const MASKS_WITH_SIGNS: [&str; 2] =
 const MICRO: [&str; 1] = ["model.roi.canonical_size=20"];
 
 /// Maximum relative distance of a gradient from the unfused one: values are rounded to fp16 at
-/// different points. The programs below reach a third of it.
+/// different points. The programs below reach a third of this limit.
 const APART: f64 = 5e-3;
-/// Maximum distance for fusions that change rounding in the forward pass, so that features and
-/// losses also differ. Measured: 5.9e-3.
+/// Maximum distance for fusions that change rounding in the forward pass and therefore features and
+/// losses. Measured: 5.9e-3.
 const APART_FORWARD: f64 = 2e-2;
 /// Maximum distance if the last convolution of a bottleneck computes the projection, which changes
-/// signs of activations from the second block on. Measured: 2.8e-2. The fp32 gradients differ from
-/// the unfused form by up to 3.5e-2, and from this one by 2.7e-2.
+/// signs of activations from the second block on. Measured: 2.8e-2. fp32 gradients differ by up to
+/// 3.5e-2 from the unfused fp16 step's, and by 2.7e-2 from this fused step's.
 const APART_PROJECTED: f64 = 5e-2;
 
 /// A device after the first step.
@@ -92,7 +92,7 @@ pub(super) fn fusions_change_only_rounding(open: &Open) {
         }
         let again = first_step(&store, &config, open, 11);
         let fused = first_step(&store, &config, open, 7);
-        assert!(again == fused, "two orders of work make two results");
+        assert!(again == fused, "results depend on the execution order");
     }
 }
 
@@ -110,9 +110,9 @@ pub(super) fn sign_fusion_is_bit_exact(open: &Open) {
         of_part.filter(|node| makes(node.op.name()) && node.outputs.len() == 2).count()
     };
     let [backbone, mask_head] = ["backbone", "mask_head"].map(have);
-    assert!(backbone >= 4 && mask_head == 2, "{backbone} and {mask_head} products have signs");
+    assert!(backbone >= 4 && mask_head == 2, "{backbone} and {mask_head} GEMMs have signs");
     config.fusion.off = vec![Fused::ReluSigns];
-    assert!(first_step(&store, &config, open, 7) == kept(&signed), "signs give other results");
+    assert!(first_step(&store, &config, open, 7) == kept(&signed), "sign bits change results");
 }
 
 /// The name of the loss or gradient with the largest distance, which must be at most `most`, and

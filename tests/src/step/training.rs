@@ -35,8 +35,8 @@ fn sha256(state: &[(String, Vec<u8>)]) -> String {
 }
 
 /// With each kind of norm after the convolutions of pyramid and heads, and two convolutions in the
-/// RPN: losses and gradients of the first step equal f32's, twenty steps learn as on the CPU, a
-/// step is one launch, and resuming is bit-identical.
+/// RPN: losses and gradients of the first step match f32, twenty steps learn as on the CPU, a step
+/// is one launch, and resuming is bit-identical.
 pub(super) fn normed_heads_train_as_on_cpu(open: &Open) {
     for (norm, steps) in [("frozen_batch_norm", 20), ("frozen_statistics", 5), ("group_norm", 5)] {
         normed_head_step_matches_f32(open, norm);
@@ -94,8 +94,8 @@ pub(super) fn twenty_steps_learn_as_on_cpu(open: &Open) {
 /// f32 runs of each model, with weights changed by 2^-11 of their value (half of fp16's last bit),
 /// differ by up to 2.1e-3.
 const FIRST: f64 = 4e-3;
-/// Maximum distance of the mean losses of each five steps: these f32 runs differ by up to 1.2, 1.8,
-/// 7.8 and 13 %.
+/// Maximum distance between the mean losses of each window of five steps: the f32 runs above differ
+/// by up to 1.2, 1.8, 7.8 and 13 %.
 const WINDOWS: [f64; 4] = [0.02, 0.03, 0.12, 0.2];
 
 fn learn_as_on_the_cpu(set: &[&str], open: &Open) {
@@ -120,7 +120,7 @@ fn learn_as_on_the_cpu(set: &[&str], open: &Open) {
     }
     assert!(got[3] < 0.85 * got[0], "{} to {}", got[0], got[3]);
     let mut again = on(&run, open(None));
-    assert_eq!(losses(&mut again), device, "the same bits in another order of work");
+    assert_eq!(losses(&mut again), device, "bit-identical in a different order");
     let state = bits(&mut trainer);
     assert_eq!(bits(&mut again), state);
     println!("SHA-256 of the state after 20 steps: {}", sha256(&state));

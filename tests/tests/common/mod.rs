@@ -25,7 +25,7 @@ pub(crate) const INTERRUPTED: i32 = 6;
 pub(crate) const NO_DEVICE: i32 = 7;
 pub(crate) const RANK_LOST: i32 = 8;
 
-/// Key of a record: the projected evaluation time on another machine.
+/// Key of a record: the evaluation time projected for a machine with 8 GPUs.
 const PROJECTED: &str = "waited_seconds_of_5000_images_on_8_gpus";
 
 /// Variable that hides a machine's GPUs if it is empty, so that `auto` selects the CPU on any

@@ -88,7 +88,7 @@ pub(crate) struct Server {
     kind: Kind,
     /// Folder with the objects of `s3s-fs`.
     root: TempDir,
-    /// The address for clients (the network), and that of the server behind it.
+    /// Address of the faulty network, which clients use, and of the server behind it.
     public: SocketAddr,
     own: SocketAddr,
     network: Arc<Mutex<Network>>,

@@ -37,7 +37,7 @@ const STANDS_FOR: [(&str, &str); 9] = [
 /// The user's config: the TOML block in README.md.
 const OWN_CONFIG: &str = "mine.toml";
 
-/// The checkout, as far as commands can refer to it.
+/// The parts of the checkout to which commands can refer.
 pub(crate) struct Checkout {
     metadata: Metadata,
     /// All files except documents and this test.

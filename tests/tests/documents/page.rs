@@ -12,7 +12,7 @@ pub(crate) struct Shown {
     pub(crate) is_fenced: bool,
 }
 
-/// The commands of a page; code spans get the first line of their paragraph.
+/// The commands of a page; the line of a code span is the first line of its paragraph.
 pub(crate) fn shown(page: &File) -> Vec<Shown> {
     let mut found = Vec::new();
     let mut line = 1;

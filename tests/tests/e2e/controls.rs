@@ -43,7 +43,7 @@ fn frozen_parameters_are_unchanged_without_state() {
     }
     place.good(resume);
     place.good(&micro(&format!("--set train.steps=6 {FROZEN} --set train.name=whole")));
-    assert!(place.state("runs/micro", 6) == place.state("runs/whole", 6), "resumed to other bits");
+    assert!(place.state("runs/micro", 6) == place.state("runs/whole", 6), "resuming differs");
 }
 
 /// Parameter groups in a config file affect the update, and are kept in the run's config.

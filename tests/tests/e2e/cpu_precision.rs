@@ -14,7 +14,7 @@ const WIDE: &str = "--set model.fpn.channels=64 --set model.mask_head.channels=[
 #[test]
 fn bf16_run_repeats_and_resumes_bit_identically() {
     if !has_bf16() {
-        println!("SKIPPED: this processor does not multiply bf16");
+        println!("SKIPPED: this processor does not support bf16");
         return;
     }
     let place = Place::new();
@@ -52,8 +52,8 @@ fn winograd_run_repeats_and_resumes_bit_identically() {
     repeats_and_resumes(&place, [WIDE, &plain], "train.winograd=false");
 }
 
-/// Run `a` on one thread and run `b` on four threads, resumed half way, have the same weights, run
-/// `c` has different ones; resuming with a different value of `key` is rejected.
+/// Run `a` on one thread and run `b` on four threads, resumed half way, have the same weights, and
+/// run `c` has different ones; resuming with a different value of `key` is rejected.
 fn repeats_and_resumes(place: &Place, [own, other]: [&str; 2], key: &str) {
     let weights = |run: &str, step: u64| {
         place.bytes(&format!("runs/{run}/checkpoints/step_{step:08}/model.safetensors"))

@@ -19,8 +19,8 @@ fn coco(split: &str) -> Option<(PathBuf, PathBuf)> {
     Some((root.join(format!("{split}2017")), annotations))
 }
 
-/// Trains on a synthetic set given as files, which are then damaged: image files as by a user, the
-/// store as by a disk.
+/// Trains on a synthetic set given as files; then an image file is replaced, files of the store are
+/// removed, and its pixels are corrupted.
 #[test]
 fn replaced_image_rebuilds_store() {
     let place = Place::new();
@@ -137,11 +137,15 @@ fn folder_is_stored_by_detected_format() {
     std::fs::remove_dir_all(place.join("drawn/store")).expect("a store");
     let taken = |arguments: &str| {
         let said = place.prints(&format!("prep {arguments}"), &[]);
-        let line = said.err.lines().find(|line| line.starts_with("taking ")).map(str::to_string);
+        let line = said
+            .err
+            .lines()
+            .find(|line| line.starts_with("reading ") && line.contains(" as "))
+            .map(str::to_string);
         line.unwrap_or_else(|| panic!("{}", said.err))
     };
     let coco = taken("drawn --split all --out coco.store");
-    assert!(coco.starts_with("taking drawn for coco: annotations.json"), "{coco}");
+    assert!(coco.starts_with("reading drawn as coco: annotations.json"), "{coco}");
     place.good("prep --images drawn/images --annotations drawn/annotations.json --out plain.store");
     for file in ["objects.bin", "pixels.bin", "coords.bin", "runs.bin"] {
         let [ours, plain] = ["coco", "plain"].map(|s| place.bytes(&format!("{s}.store/{file}")));
@@ -153,7 +157,7 @@ fn folder_is_stored_by_detected_format() {
     place.write("yolo/labels/one.txt", "0 0.1 0.1 0.9 0.1 0.5 0.9\n");
     place.write("yolo/data.yaml", "names: [tent]\ntrain: images\n");
     let yolo = taken("yolo --out yolo.store");
-    assert!(yolo.starts_with("taking yolo for yolo: data.yaml"), "{yolo}");
+    assert!(yolo.starts_with("reading yolo as yolo: data.yaml"), "{yolo}");
     let one = "--set train.batch_size=1 --set train.images_per_group=1 --set train.steps=1 \
                --set solver.warmup_steps=0";
     let data = format!("{} {one}", common::stores("yolo.store", "yolo.store"));
@@ -190,7 +194,7 @@ fn doubtful_data_is_reported_on_every_run() {
     for dropped in ["dropped      1 annotations", ": 1 annotations were dropped"] {
         let said = place.prints(&run, &[dropped]);
         let words = "no object to evaluate on, so every score will be undefined (-1)";
-        let told = said.err.find(words).expect("it is told");
+        let told = said.err.find(words).expect("it is reported");
         assert!(told < said.err.find("iter 1/1").expect("a step"), "before training");
     }
 }
@@ -219,7 +223,7 @@ fn lost_or_damaged_synthetic_set_is_regenerated() {
     std::fs::remove_dir_all(place.join(store)).expect("it is there");
     sound();
     assert_eq!(place.bytes(&format!("{store}/pixels.bin")), pixels);
-    assert_eq!(place.names(".").len(), 1, "nothing is left beside it");
+    assert_eq!(place.names(".").len(), 1, "nothing else is left");
     std::fs::remove_dir_all(place.join(set)).expect("it is there");
     place.write(&format!("{set}/precious"), "data");
     let refused = open().map(drop).expect_err("a stranger's folder").to_string();

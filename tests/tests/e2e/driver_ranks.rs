@@ -32,7 +32,7 @@ fn two_gpu_ranks_are_deterministic() {
     let two = state("two", "--ranks 2");
     // Accuracies and collections do not change the run; collected gradients are all-reduced.
     let shown = "--set train.accuracies=true --set train.log=[{of='gradients',every=3}]";
-    assert!(two == state("again", &format!("--ranks 2 {shown}")), "the same bits each time");
+    assert!(two == state("again", &format!("--ranks 2 {shown}")), "bit-identical each time");
     let steps = gpus.place.steps("runs/again");
     assert!(steps[2]["roi_head/num_bg_samples"].as_f64().is_some_and(|rois| rois > 0.0));
     let metrics = gpus.place.metrics("runs/again");
@@ -57,7 +57,7 @@ fn four_gpu_ranks_are_deterministic() {
     };
     let ([four, again], two) =
         (["four", "again"].map(|name| train_with(name, 4)), train_with("two", 2));
-    assert!(four.0 == again.0, "the same bits each time");
+    assert!(four.0 == again.0, "bit-identical each time");
     // The sums have a different order with four ranks.
     assert!(((four.1 - two.1) / two.1).abs() < 1e-2, "{} and {}", four.1, two.1);
 }

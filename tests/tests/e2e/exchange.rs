@@ -121,7 +121,7 @@ fn run_starts_from_full_or_backbone_file() {
     let all = "0 initialised, 0 missing, 0 mismatched; 0 tensors unexpected";
     let told = [
         "whole.pth has detectron2's names",
-        "but detectron2's are in BGR less [103.53, 116.28, 123.675] over [1.0, 1.0, 1.0]",
+        "but detectron2's as (BGR - [103.53, 116.28, 123.675]) / [1.0, 1.0, 1.0]",
         "--names-only",
     ];
     place.refuses(
@@ -183,11 +183,10 @@ fn class_rows_are_kept_by_name_only_if_requested() {
     let finetune = "--init nameless.safetensors --finetune";
     let anew = "warning: the predictors are reinitialised: the file does not name its 4 classes";
     begun(&place, finetune, &[anew, "6 initialised"]);
-    let order =
-        "the file has no class names: its rows are taken in the data's order, 4 classes: 1 ";
+    let order = "the file has no class names: the data's order is assumed, 4 classes: 1 ";
     begun(&place, "--init nameless.safetensors", &[order, " 0 initialised"]);
     let config = format!("--weights nameless.safetensors --config {CHECKPOINT}/config.toml");
-    let order = "the weights have no class names; taken in the data's order: 4 classes: 1 ";
+    let order = "the weights have no class names; the data's order is assumed: 4 classes: 1 ";
     place.prints(&format!("eval {config}"), &[order]);
     let images = "runs/data/micro/val-8x64-seed0/images";
     let numbered = "the weights file does not name its 4 classes: they are numbered";

@@ -20,7 +20,7 @@ fn fault(case: &Path) -> Option<String> {
     let line = format!("{name}: {}", printed.trim().lines().last().unwrap_or_default());
     match output.status.code() {
         Some(0) => None,
-        // The script prints the missing requirement, such as a program that contains the server.
+        // The script prints the requirement that is missing, such as a server program.
         Some(2) => {
             skipped(&line);
             None

@@ -33,7 +33,7 @@ fn register(line: &str) -> &str {
 /// An edit that omits some MMAs.
 fn wrong(kernel: &str) -> (&'static str, String) {
     let of_warps = edit_of(kernel, "mma.sync", |_| String::new());
-    of_warps.or_else(|| edit_of(kernel, "mma_async", |_| String::new())).expect("its products")
+    of_warps.or_else(|| edit_of(kernel, "mma_async", |_| String::new())).expect("its MMAs")
 }
 
 /// An edit that makes the first pointer invalid.

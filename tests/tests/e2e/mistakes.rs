@@ -183,7 +183,7 @@ fn invalid_checkpoints_print_one_line_error() {
     place.write("runs/micro/last_checkpoint", "checkpoints/step_00000009\n");
     place.write("runs/micro/checkpoints/step_00000009/state.safetensors", bytes);
     place.bad(resume, FAILED, &["belongs to step 10", "step_00000009"]);
-    // The fix suggested by the message.
+    // Apply the fix that the message suggests.
     place.write("runs/micro/last_checkpoint", "checkpoints/step_00000005\n");
     place.good(resume);
     place.write("runs/micro/last_checkpoint", "");

@@ -366,7 +366,7 @@ fn timed_run_works_on_two_hosts() {
 
     let reached = "--first 1 --runs 3 --set train.target_box=0 --set train.target_mask=0";
     let told = on_two_hosts(&place, "onegraph", &format!("{timed} {reached}")).out;
-    assert_eq!(told.matches("success").count(), 3, "one rank tells: {told}");
+    assert_eq!(told.matches("success").count(), 3, "one rank reports it: {told}");
     let logs = [1, 2, 3].map(|run| log("submission", run));
     let scored = place.run(&format!("mlperf score {}", logs.join(" ")));
     assert_has(&scored.out, &["olympic mean of 1 of 3 runs"]);

@@ -63,7 +63,8 @@ fn report_and_metrics_have_documented_fields() {
         let mut names: Vec<&str> = STAT_NAMES.to_vec();
         names.sort_unstable();
         assert_eq!(stats.keys().collect::<Vec<_>>(), names);
-        // Shapes have at most half of 64 pixels, so none is large; the undefined score is null.
+        // Shapes are at most half as wide and high as the 64-pixel images, so none is large; the
+        // undefined score is null.
         assert_eq!(stats["APl"], Value::Null);
         let ap = as_number(&stats["AP"]);
         assert!((0.0..=1.0).contains(&ap), "{ap}");
@@ -126,7 +127,7 @@ fn printed_config_loads_and_prints_unchanged() {
         "train micro --set solver.learning_rate=0.01 --print-config",
         &["learning_rate = 0.01"],
     );
-    assert!(place.names(".").is_empty(), "printing ran something");
+    assert!(place.names(".").is_empty(), "printing the config had side effects");
     place.write("mine.toml", &printed);
     assert_eq!(place.good("train mine.toml --print-config"), printed);
 }

@@ -57,8 +57,8 @@ fn unreadable_image_is_reported_and_others_are_predicted() {
 
     let strict = "predict --strict --run runs/micro --out strict in/street.jpg in/broken.jpg";
     place.bad(strict, BAD_DATA, &["in/broken.jpg", "neither JPEG nor PNG"]);
-    // A `predict` that reads no image keeps the pictures of the previous one; the next successful
-    // one removes them.
+    // A `predict` run that reads no image keeps the previous run's pictures; the next successful
+    // run removes them.
     place.bad("predict --run runs/micro --out in/out in/broken.jpg", BAD_DATA, &["broken.jpg"]);
     assert_eq!(pictures(&place, "in/out").len(), 2);
     place.good("predict --run runs/micro --out in/out in/street.jpg");
@@ -91,7 +91,7 @@ fn numeric_file_names_are_image_ids() {
         &said.err,
         &["skipped: nosuch.jpg does not exist", "skipped: in/285.png is neither"],
     );
-    let other = "image id 286 is in/street.jfif: its name has no number";
+    let other = "image id 286 was assigned to in/street.jfif: its name is not a unique number";
     assert_has(&said.err, &[other]);
     let strict = "predict --strict --run runs/micro --out p nosuch.jpg in/139.jpg";
     place.bad(strict, BAD_CONFIG, &["nosuch.jpg does not exist"]);

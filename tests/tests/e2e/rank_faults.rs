@@ -176,7 +176,8 @@ fn full_disk_on_rank0_is_reported_by_all() {
 fn signal_to_one_rank_saves_and_stops_all() {
     let saved_and_left = |place: &Place, ended: &Ended, told: [usize; 2]| {
         assert!(ended.codes.iter().all(|code| *code == INTERRUPTED), "{}", ended.said);
-        let words = ["SIGUSR1: stopping", "another rank was asked to stop: all stop after step"];
+        let words =
+            ["SIGUSR1: stopping", "another rank was asked to stop: all ranks stop once step"];
         assert_eq!(words.map(|words| ended.said.matches(words).count()), told, "{}", ended.said);
         assert_eq!(ended.said.matches("interrupted; continue with").count(), 1, "{}", ended.said);
         let saved = place.names("runs/quickstart/checkpoints");

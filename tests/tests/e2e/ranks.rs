@@ -226,7 +226,7 @@ fn late_rank_is_awaited_and_missing_rank_reported() {
         assert_eq!(ended.codes, [BAD_CONFIG; 2], "{}", ended.said);
         let words = "rank 0: error: rank 1 of 2 did not join within 2 s; ";
         assert_has(&ended.said, &[words]);
-        let line = "refused a connection from 127.0.0.1:";
+        let line = "rejected a connection from 127.0.0.1:";
         assert_eq!(ended.said.contains(line), refused, "{}", ended.said);
     }
     let alone = said(&mut place.command(&format!("{QUICKSTART} --ranks 2 --device cuda")));

@@ -56,8 +56,8 @@ fn removed_run_directory_is_not_recreated() {
         let err = String::from_utf8_lossy(&ended.stderr);
         assert_eq!(ended.status.code(), Some(FAILED), "{err}");
         let told = err.find("runs/x: the run directory is gone").expect("a warning");
-        assert!(told < err.find("step 200").expect("the last step"), "told at once: {err}");
-        assert!(!place.join("runs/x").exists(), "made again after {away}");
+        assert!(told < err.find("step 200").expect("the last step"), "reported at once: {err}");
+        assert!(!place.join("runs/x").exists(), "recreated after {away}");
     }
 }
 
@@ -123,7 +123,7 @@ fn best_checkpoint_is_kept_and_patience_ends_run() {
     assert_eq!(place.report("micro")["steps"], 8);
     place.good("train --resume runs/micro");
     assert_eq!(place.report("micro")["state"], "no_improvement");
-    assert_eq!(place.report("micro")["steps"], 8, "patience is still at its end");
+    assert_eq!(place.report("micro")["steps"], 8, "patience is still exhausted");
     place.good("train --resume runs/micro --set train.patience=4");
     assert_eq!(place.report("micro")["steps"], 10);
 }

@@ -136,17 +136,17 @@ fn invalid_s3_uri_prints_one_line_error() {
         BAD_CONFIG,
         &["there is no store at"],
     );
-    assert!(!place.join("runs/stage/data/runs/micro").exists(), "a folder stays");
+    assert!(!place.join("runs/stage/data/runs/micro").exists(), "a folder is left");
     let next = "train micro --set train.steps=1 --set train.run_dir=s3://data/runs";
     let next = run(&server, &place, &format!("{next} --set eval.draw_images=0"));
-    assert!(next.out.contains("s3://data/runs/micro/report.json"), "a claim stays: {}", next.out);
+    assert!(next.out.contains("s3://data/runs/micro/report.json"), "name not free: {}", next.out);
     run(&server, &place, &format!("{PREP} --out s3://data/store"));
     bad(&format!("{PREP} --out s3://data/store"), BAD_CONFIG, &["exists; give --overwrite"]);
     run(&server, &place, &format!("{PREP} --out s3://data/store --overwrite"));
     let mut stranger = server.command(&place, "prep s3://data/shapes --out y");
     stranger.env("AWS_SECRET_ACCESS_KEY", "another");
     let told = said(&mut stranger);
-    assert_has(&told.err, &["the server refuses the request", "AWS_SECRET_ACCESS_KEY"]);
+    assert_has(&told.err, &["the server rejected the request", "AWS_SECRET_ACCESS_KEY"]);
 }
 
 /// Only one process may continue a run, and S3 does not overwrite local changes.
@@ -247,8 +247,8 @@ fn altered_download_is_retried_and_altered_upload_fails() {
     bucket.write(vec![1; 100_000].into(), "small").expect("an object");
     let objects = bucket.list("small").expect("a listing");
     let wanted: Vec<_> = objects.into_iter().map(|o| (o, place.join("small"))).collect();
-    // Alter the response differently each time, since equal bytes received twice would be accepted,
-    // and since the ETag is not a checksum.
+    // Alter each response differently: since the ETag is not a checksum, identical bytes received
+    // twice would be accepted.
     let mut count = 0;
     server.set(Box::new(move |method, _| {
         count += 1;
@@ -324,5 +324,5 @@ fn killed_s3_server_loses_nothing() {
             assert_eq!(last.1, b"checkpoints/step_00000016\n");
         }
     }
-    println!("{whole} commands ended well, {told} said why not");
+    println!("{whole} commands succeeded, {told} reported an error");
 }

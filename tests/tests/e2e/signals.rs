@@ -203,7 +203,7 @@ fn second_process_cannot_train_same_run() {
     let place = Place::new();
     let mut running = start(&place, &place.command(&endless()));
     until(&mut running, "iter 3/");
-    let host = "is the run directory of process";
+    let host = "is in use by process";
     let pid = running.pid(0).to_string();
     place.bad("train --resume runs/micro", common::BAD_CONFIG, &["runs/micro", host, &pid]);
     // A killed process leaves no lock behind.

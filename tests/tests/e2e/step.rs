@@ -36,7 +36,7 @@ impl Step {
         Self(step)
     }
 
-    /// Writes a batch of the store's images. The remaining slots contain the same as in training:
+    /// Writes a batch of the store's images. The remaining slots are filled as in training: with
     /// zeros, pixels of an earlier image, and a network size of 1 x 1.
     fn feed(&mut self, store: &Stores, batch: &[usize]) {
         let places = self.0.executor.input_mut("gt_counts").expect("an input").desc.dim(0);
@@ -109,7 +109,7 @@ fn batch_gradient_is_mean_of_groups() {
     let mask = |outcome: &Outcome| {
         outcome.losses.iter().find(|(name, _)| *name == "loss_mask").expect("a loss").1
     };
-    assert!((mask(&one) / mask(&four) - 1.0).abs() > 1e-2, "groups mean nothing");
+    assert!((mask(&one) / mask(&four) - 1.0).abs() > 1e-2, "groups have no effect");
 }
 
 /// Unused slots in the last batch of an epoch have no weight.

@@ -18,7 +18,7 @@ pub(crate) fn read(place: &Place, name: &str) -> Tensors {
     file.tensors().iter().map(|(name, view)| (name.clone(), values(view))).collect()
 }
 
-/// Writes tensors and the classes of the file, which torchvision's files lack.
+/// Writes a weights file; `classes` is its class metadata, which torchvision's files lack.
 pub(crate) fn write(place: &Place, name: &str, tensors: &Tensors, classes: Option<&str>) {
     let views = tensors.iter().map(|(name, (shape, values))| {
         let bytes = bytemuck::cast_slice(values);

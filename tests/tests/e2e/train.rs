@@ -1,4 +1,5 @@
-//! Training runs are reproducible, whether resumed or not, and for every way to end.
+//! Training runs are bit-identical for any number of threads, keep the configured checkpoints, and
+//! start from configured weights.
 
 use crate::common::{Place, assert_has, good, micro};
 use crate::tensors;

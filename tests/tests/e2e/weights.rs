@@ -1,4 +1,4 @@
-//! Every command rejects weights that do not match, and reports the matching tensors.
+//! Every command rejects weights that do not fit the model, and reports how many tensors match.
 
 use crate::common::{BAD_CONFIG, FAILED, Place, good, micro};
 

@@ -20,7 +20,8 @@ const ASSEMBLY: &str = "config";
 #[derive(Default)]
 struct Crate {
     code: BTreeMap<Module, String>,
-    /// Paths that a module re-exports, as written, by name; `*` may have several.
+    /// Paths that a module re-exports, as written in the source, by exported name; `*` may have
+    /// several.
     handed_on: BTreeMap<(Module, String), Vec<Vec<String>>>,
 }
 
@@ -40,7 +41,7 @@ pub(crate) fn faults(files: &[File]) -> Vec<String> {
         faults.extend(krate.circles(root));
     }
     if crates.is_empty() {
-        faults.push("no crate was found; this check proves nothing".into());
+        faults.push("no crate was found: nothing was checked".into());
     }
     faults
 }
@@ -132,8 +133,8 @@ impl Crate {
                 let back = |to: &&String| *from < **to && reach(edges, to).contains(from);
                 faults.extend(reached.iter().filter(back).map(|to| {
                     format!(
-                        "{root}/src{parent}: `{from}` and `{to}` import each other in a circle; \
-                         move what both need into a module of its own"
+                        "{root}/src{parent}: `{from}` and `{to}` import each other in a cycle; \
+                         move what both need into a separate module"
                     )
                 }));
             }

@@ -13,8 +13,8 @@ const FOR_TESTS: [&str; 4] = ["compile", "emulator", "emulator_nccl", "test_gpu"
 /// table.
 const FOR_DEVELOPERS: [&str; 2] = ["tests", "test_gpu"];
 
-/// Crates without a package, packages without a row, imports that the table does not allow, and
-/// members without the workspace lints.
+/// Table rows without a package, packages without a row, imports that the table does not allow, and
+/// packages without the workspace lints.
 pub(crate) fn faults(files: &[File]) -> Vec<String> {
     let architecture = files.iter().find(|file| file.path == ARCHITECTURE);
     let mut rows = rows(architecture.map_or("", |file| &file.text));
@@ -24,8 +24,8 @@ pub(crate) fn faults(files: &[File]) -> Vec<String> {
         let (room, manifest) = (package.name.as_str(), &package.manifest_path);
         let Some(allowed) = rows.remove(room) else {
             faults.push(format!(
-                "{manifest}: `{room}` is no room; move its code into a room, or give it a row in \
-                 {ARCHITECTURE}"
+                "{manifest}: `{room}` has no row in {ARCHITECTURE}; add a row, or move its code \
+                 into a listed crate"
             ));
             continue;
         };
@@ -39,11 +39,11 @@ pub(crate) fn faults(files: &[File]) -> Vec<String> {
             if !allowed.contains(&name) {
                 faults.push(format!(
                     "{manifest}: `{room}` may not import `{name}`; move the code that needs both \
-                     up to a room that may ({ARCHITECTURE})"
+                     to a crate that may ({ARCHITECTURE})"
                 ));
             } else if FOR_TESTS.contains(&name) && !is_for_tests && !FOR_DEVELOPERS.contains(&room)
             {
-                faults.push(format!("{manifest}: `{name}` is for tests: move it to them"));
+                faults.push(format!("{manifest}: `{name}` must be a dev-dependency"));
             }
         }
     }

@@ -10,7 +10,7 @@ use super::rust::code_only;
 /// CONTRIBUTING.md.
 const KERNELS: &str = "kernels/src/";
 const GLOSSARY: &str = "docs/glossary.md";
-/// First cells of the headings of the glossary's tables.
+/// First cell of each heading row in the glossary's tables.
 const HEADS: [&str; 2] = ["letter", "noun"];
 /// Lines of a header, in this order.
 const LINES: [&str; 4] = ["// Launch: ", "// Cost: ", "// Numerics: ", "// Edges: "];
@@ -36,7 +36,7 @@ pub(crate) fn header_faults(files: &[File]) -> Vec<String> {
 /// Letters and nouns that the glossary explains twice.
 pub(crate) fn glossary_faults(files: &[File]) -> Vec<String> {
     let Some(file) = files.iter().find(|file| file.path == GLOSSARY) else {
-        return vec![format!("{GLOSSARY}: is missing; write down what letters and nouns mean")];
+        return vec![format!("{GLOSSARY}: is missing; it must explain letters and nouns")];
     };
     let mut seen = BTreeSet::new();
     let rows = file.text.lines().filter_map(|line| line.strip_prefix("| "));
@@ -68,8 +68,8 @@ pub(crate) fn comment_faults(files: &[File]) -> Vec<String> {
                     if !elsewhere.into_iter().any(|other| words_of(&other.text).contains(word)) {
                         let path = &file.path;
                         faults.push(format!(
-                            "{path}:{line}: speaks of `{word}`, which its code does not; correct \
-                             the name, or name the file that has it"
+                            "{path}:{line}: mentions `{word}`, which its code lacks; correct \
+                             the name, or mention the file that contains it"
                         ));
                     }
                 }

@@ -3,11 +3,11 @@
 use super::files::File;
 
 const OPS: &str = "kernels/src/ops/";
-/// Ops without CUDA kernels in their folder: they use kernels of a different op or of NVIDIA.
+/// Ops without CUDA kernels in their folder, each with the kernel or library that computes it.
 const WITHOUT_KERNELS: [(&str, &str); 3] = [
-    ("all_reduce", "a task of the device's own: NVIDIA's library sums"),
-    ("linear", "a convolution of images of one pixel"),
-    ("conv_transpose", "the gradient of the input of a convolution of stride 2"),
+    ("all_reduce", "run by the device through NVIDIA's NCCL"),
+    ("linear", "a convolution of one-pixel images"),
+    ("conv_transpose", "the input gradient of a convolution with stride 2"),
 ];
 
 /// Folders of components of an op.

@@ -48,15 +48,15 @@ pub(crate) fn faults(files: &[File]) -> Vec<String> {
     }
     for source in &manifest.sources {
         if !texts.contains_key(source.path.as_str()) {
-            faults.push(format!("{listed}: names {}, which is gone; {MEND}", source.path));
+            faults.push(format!("{listed}: names {}, which does not exist; {MEND}", source.path));
         }
         if sha256(kernels().ptx(source).as_bytes()) != source.ptx_sha256 {
             let ptx = &source.ptx;
-            faults.push(format!("{folder}{ptx}: is not what {} became; {MEND}", source.path));
+            faults.push(format!("{folder}{ptx}: was not compiled from {}; {MEND}", source.path));
         }
     }
     if manifest.sources.is_empty() {
-        faults.push(format!("{listed}: holds no source; this check proves nothing"));
+        faults.push(format!("{listed}: lists no source: nothing was checked"));
     }
     faults
 }
@@ -71,10 +71,9 @@ fn source_faults(
     let read = |path: &str| texts.get(path).map(|text| text.to_string());
     let mut faults = Vec::new();
     if source_sha256(path, &read).as_ref() != Some(&source.sha256) {
-        faults
-            .push(format!("{path}: it, or a header of it, changed since it was compiled; {MEND}"));
+        faults.push(format!("{path}: it or one of its headers changed since compilation; {MEND}"));
     }
-    // The launches would show which of them a source omits if `real` is float.
+    // A source may omit kernels if `real` is float; the launch tests would find a missing one.
     let promised = if source.real == Precision::Fp16 { exported(text) } else { vec![] };
     for kernel in promised {
         if !source.kernels.iter().any(|compiled| compiled.name == kernel) {

@@ -8,29 +8,29 @@ use super::rust::{code_only, is_word};
 const LISTED: [(&str, &str); 10] = [
     (
         "dali/src/store/mmap.rs",
-        "mapping a file is unsafe by nature: another process may change it under us, or cut it",
+        "mapping a file is inherently unsafe: another process may change or truncate it meanwhile",
     ),
     (
         "emulator/",
-        "a driver and an NCCL for tests: C functions, whose callers vouch for their pointers, and \
-         kernels that reach memory by address",
+        "a driver and an NCCL for tests: C functions, whose callers guarantee valid pointers, \
+         and kernels that access memory by address",
     ),
     (
         "engine/src/main.rs",
-        "an allocator is unsafe by nature; this one ends the process where there is no memory",
+        "an allocator is inherently unsafe; this one ends the process if memory is exhausted",
     ),
     (
         "graph/src/exec/arena.rs",
-        "one allocation is lent out in several disjoint mutable pieces at a time",
+        "one allocation is borrowed as several disjoint mutable slices at a time",
     ),
     ("tools/compile/src/nvrtc.rs", "NVRTC is a library of C functions, loaded at run time"),
     (
         "kernels/device/src/cuda/",
-        "the driver, NCCL and NVML are libraries of C functions, and give memory by address",
+        "the driver, NCCL and NVML are C libraries that return raw device addresses",
     ),
     (
         "kernels/src/isa.rs",
-        "calls functions compiled for the processor's features, asked at run time",
+        "calls functions compiled for processor features that are detected at run time",
     ),
     (
         "kernels/src/matmul/grid.rs",
@@ -38,11 +38,11 @@ const LISTED: [(&str, &str); 10] = [
     ),
     (
         "kernels/src/matmul/tile/",
-        "SIMD intrinsics on rows that are reached by pointer, in the innermost loop",
+        "SIMD intrinsics on rows that are accessed by pointer, in the innermost loop",
     ),
     (
         "kernels/src/matmul/transpose.rs",
-        "SIMD intrinsics on rows that are reached by pointer, a square at a time",
+        "SIMD intrinsics on rows that are accessed by pointer, one square at a time",
     ),
 ];
 
@@ -57,12 +57,12 @@ pub(crate) fn faults(files: &[File]) -> Vec<String> {
     let is_outside = |file: &&&File| !LISTED.iter().any(|(path, _)| file.path.starts_with(path));
     let outside = found.iter().filter(is_outside).map(|file| {
         format!(
-            "{}: `unsafe` outside the listed files; write it safely, or list the file with its \
+            "{}: `unsafe` outside the listed files; use safe Rust, or list the file with its \
              reason in tests/tests/tidy/unsafety.rs",
             file.path
         )
     });
     let is_gone = |path: &str| !found.iter().any(|file| file.path.starts_with(path));
     let gone = LISTED.iter().filter(|(path, _)| is_gone(path));
-    outside.chain(gone.map(|(path, _)| format!("{path}: holds no `unsafe`; unlist it"))).collect()
+    outside.chain(gone.map(|(path, _)| format!("{path}: has no `unsafe`; unlist it"))).collect()
 }

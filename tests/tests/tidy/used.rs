@@ -20,7 +20,7 @@ pub(crate) fn dependency_faults(files: &[File]) -> Vec<String> {
         };
         let unused = dependencies(&manifest.text).filter(|name| !names(&name.replace('-', "_")));
         faults.extend(unused.map(|name| {
-            format!("{}: no source of the package names `{name}`; take it out", manifest.path)
+            format!("{}: no source of the package uses `{name}`; remove it", manifest.path)
         }));
     }
     faults
@@ -48,7 +48,7 @@ pub(crate) fn config_faults(files: &[File]) -> Vec<String> {
     let fields = tables.flat_map(|file| public_fields(&file.text).map(move |of| (&file.path, of)));
     let unread = fields.filter(|(_, field)| !is_read(field));
     unread
-        .map(|(path, field)| format!("{path}: nothing reads `{field}`; read it, or take it out"))
+        .map(|(path, field)| format!("{path}: nothing reads `{field}`; read it, or remove it"))
         .collect()
 }
 

@@ -49,8 +49,8 @@ const TERMS: [(&str, &str); 20] = [
     ("of its own", "its own, separate"),
     ("of their own", "their own, separate"),
 ];
-/// Folders in which users and their tools keep checkouts, without the slashes around them: written
-/// out they would be an error in this file.
+/// Folders in which users and their tools keep checkouts; without slashes, since this check would
+/// otherwise reject this file.
 const FOLDERS: [&str; 6] = ["home", "root", "Users", "work", "workspace", "mnt"];
 
 /// Detection terms in the files of `graph`.
@@ -59,8 +59,7 @@ pub(crate) fn graph_faults(file: &File) -> Vec<String> {
     let found = lines.filter_map(|(i, line)| {
         Some((i + 1, DETECTION.iter().find(|word| line.contains(**word))?))
     });
-    let fault =
-        |(line, word)| format!("{}:{line}: says `{word}`, but graph knows no detection", file.path);
+    let fault = |(line, word)| format!("{}:{line}: contains `{word}`, a detection term", file.path);
     if file.path.starts_with("graph/") { found.map(fault).collect() } else { vec![] }
 }
 
@@ -71,7 +70,7 @@ pub(crate) fn limit_faults(file: &File) -> Vec<String> {
     for name in code.split(|c: char| !c.is_alphanumeric() && c != '_') {
         let better = LIMITS.iter().find(|(start, _)| name.starts_with(start));
         faults.extend(
-            better.map(|(_, better)| format!("{}: `{name}`; begin it with `{better}`", file.path)),
+            better.map(|(_, better)| format!("{}: `{name}`: begin it with `{better}`", file.path)),
         );
     }
     faults
@@ -128,7 +127,7 @@ pub(crate) fn machine_faults(file: &File) -> Vec<String> {
     };
     let fault = |(i, line): (usize, &str)| {
         let found = FOLDERS.iter().find(|folder| holds(line, folder))?;
-        Some(format!("{}:{}: holds a path of one machine (/{found}/..)", file.path, i + 1))
+        Some(format!("{}:{}: contains a machine-specific path (/{found}/..)", file.path, i + 1))
     };
     file.text.lines().enumerate().filter_map(fault).collect()
 }

@@ -9,7 +9,7 @@ use crate::Fault;
 /// Names (relative to the folder) and contents of all files in a folder.
 pub type Files = BTreeMap<String, Vec<u8>>;
 
-/// The current contents of the folder; empty if it does not exist.
+/// The files currently in the folder; empty if it does not exist.
 ///
 /// # Errors
 /// A file cannot be read.

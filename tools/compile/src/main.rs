@@ -87,7 +87,7 @@ fn compile(arguments: &Arguments) -> Result<ExitCode, Fault> {
     }
     let differences = check(&root, &toolkit)?;
     if differences.is_empty() {
-        println!("{FOLDER}/: is as compiled ({:.1} s)", begin.elapsed().as_secs_f64());
+        println!("{FOLDER}/: up to date ({:.1} s)", begin.elapsed().as_secs_f64());
         return Ok(ExitCode::SUCCESS);
     }
     differences.iter().for_each(|difference| eprintln!("{difference}"));

@@ -24,8 +24,8 @@ use crate::{Fault, SOURCES, child, read};
 /// arithmetic is bit-identical. The architecture is added per source.
 const FLAGS: [&str; 2] = ["--std=c++17", "--fmad=false"];
 
-/// Two threads, since NVRTC and the assembler take about equally long and wait for each other's
-/// files.
+/// Two threads: NVRTC and the assembler take about equally long, and for each source one waits for
+/// the other.
 const THREADS: usize = 2;
 
 /// Folder below the checkout's root in which files are assembled.
@@ -217,7 +217,7 @@ impl Compiler<'_> {
             let mut on = BTreeMap::new();
             for (gpu, report) in &reports {
                 let Some(taken) = report.get(&name) else {
-                    return Err(Fault(format!("{path}: no report on kernel `{name}`")));
+                    return Err(Fault(format!("{path}: ptxas reported no kernel `{name}`")));
                 };
                 let spills = spill_fault(&name, gpu, taken, SPILLS_ALLOWED);
                 faults.extend(spills.map(|fault| format!("{path}: {fault}")));
@@ -229,7 +229,7 @@ impl Compiler<'_> {
     }
 }
 
-/// Path in the scratch folder of a PTX file assembled for a GPU.
+/// Path, in the scratch folder, of the cubin of a PTX file for a GPU.
 pub(crate) fn cubin(scratch: &Path, ptx: &str, gpu: Sm) -> PathBuf {
     scratch.join(ptx).with_extension(format!("{}.cubin", gpu.name()))
 }
@@ -255,7 +255,7 @@ fn file_name(source: &str, real: Precision) -> String {
 fn foreign_path(path: &str, ptx: &str, options: &[String]) -> Option<Fault> {
     let folders = options.iter().filter_map(|option| option.strip_prefix("--include-path="));
     let found = folders.into_iter().find(|folder| ptx.contains(folder))?;
-    Some(Fault(format!("{path}: its PTX names {found}; use no __FILE__ or assert in kernels")))
+    Some(Fault(format!("{path}: its PTX contains {found}; remove __FILE__ and assert")))
 }
 
 /// Reports a kernel that two sources define, or that one source defines for two element types.

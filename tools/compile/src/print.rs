@@ -57,14 +57,14 @@ pub fn archive(path: &Path) -> Result<String, Fault> {
     let files = files(&bytes).into_iter().filter(|file| file.name.ends_with(".ptx"));
     let texts = files.map(|file| String::from_utf8_lossy(&file.bytes).into_owned());
     match texts.collect::<String>() {
-        text if text.is_empty() => Err(Fault(format!("{} holds no PTX", path.display()))),
+        text if text.is_empty() => Err(Fault(format!("{} contains no PTX", path.display()))),
         text => Ok(text),
     }
 }
 
 fn of_archive(packed: &[u8], name: &str) -> Result<Vec<u8>, Fault> {
     let found = files(packed).into_iter().find(|file| file.name == name);
-    found.map(|file| file.bytes).ok_or_else(|| Fault(format!("no archive holds {name}")))
+    found.map(|file| file.bytes).ok_or_else(|| Fault(format!("no archive contains {name}")))
 }
 
 /// Contents of a file in the checkout, or in a commit.

@@ -18,8 +18,8 @@ use crate::ptxas::Sm;
 use crate::toolkit::Toolkit;
 
 /// Number of MMAs of a k-block of 32 values, determined by the kernel's name. Four warps compute a
-/// tile of 128x128 or 64x64 by `HMMA` of 16x8x16; a warpgroup computes 128 rows, or 64 of a low
-/// tile, by `HGMMA` of 64 rows, all columns, and 16 values.
+/// tile of 128x128 or 64x64 with `HMMA`s of 16x8x16; a warpgroup computes 128 rows, or 64 if the
+/// tile is low, with `HGMMA`s of 64 rows, all columns and 16 values of k.
 fn mmas(kernel: &str) -> usize {
     match kernel.rsplit('_').next() {
         Some("large") => 64,
@@ -62,8 +62,8 @@ pub fn report(root: &Path, toolkit: &Toolkit) -> Result<String, Fault> {
     let manifest = String::from_utf8_lossy(&files[Manifest::FILE]);
     let manifest = Manifest::parse(&manifest).map_err(|e| Fault(e.to_string()))?;
     let mut report = format!(
-        "{:<40} {:<6}  registers  instructions  stall cycles  waits for products\n",
-        "main loop, each k-block", "GPU"
+        "{:<40} {:<6}  registers  instructions  stall cycles      waits for MMAs\n",
+        "main loop, per k-block", "GPU"
     );
     for source in manifest.sources.iter().filter(|source| source.real == Precision::Fp16) {
         for gpu in Sm::running(source.architecture) {

@@ -43,7 +43,7 @@ api! {
         context.check()
     }
 
-    /// Records an event after all work that the stream contains now.
+    /// Records an event after all work that is currently in the stream.
     fn cuEventRecord(event: Handle, stream: Handle) {
         capture::record(lock().healthy()?, event, stream)
     }

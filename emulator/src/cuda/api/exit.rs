@@ -10,7 +10,7 @@ use crate::cuda::report;
 use crate::cuda::state::{State, changed, try_lock};
 use crate::exec::coverage;
 
-/// Timeout for unfinished work at exit. A device with longer work is considered abandoned.
+/// Maximum time that process exit waits for unfinished work. If it elapses, leaks are not reported.
 const MAX_WAIT: Duration = Duration::from_millis(300);
 
 // SAFETY: the declaration matches ISO C's.

@@ -1,5 +1,5 @@
-//! Functions beyond CUDA's: for the test NCCL library, and for programs that declare which bytes
-//! their operations access.
+//! Functions that CUDA does not have: for the emulated NCCL, and for programs that declare which
+//! bytes their operations access.
 #![allow(unsafe_code, non_snake_case)]
 
 use std::cell::Cell;

@@ -163,7 +163,8 @@ api! {
         capture::submit(context, stream, Work::ToHost { from, bytes: held.clone() })?;
         state.finish(Some(stream)).1?;
         let held = held.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the caller provides a place for this many bytes.
+        // SAFETY: `to` is valid for writes of this many bytes, as the function's documentation
+        // requires.
         unsafe { to.cast::<u8>().copy_from_nonoverlapping(held.as_ptr(), bytes) };
         Ok(())
     }

@@ -15,7 +15,7 @@ api! {
         Ok(())
     }
 
-    /// A device by its UUID; only the first device's is known.
+    /// A device by its UUID; only the first device is supported.
     fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, device: Out<usize>) {
         // SAFETY: the caller passes a NUL-terminated text.
         let is_first = unsafe { CStr::from_ptr(uuid) }.to_bytes() == FIRST;

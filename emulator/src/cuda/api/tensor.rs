@@ -63,7 +63,7 @@ api! {
             return refuse(fault);
         }
         if !map.is_aligned_to(64) {
-            return refuse("the map's address is no multiple of 64".into());
+            return refuse("the map's address is not a multiple of 64".into());
         }
         map.put(described.encode())
     }

@@ -59,7 +59,8 @@ impl Forms {
 
     fn fill(&mut self) {
         for &(opcode, how) in SHUFFLES {
-            // Without a predicate operand, the constant false takes its place, and is never read.
+            // Without a predicate operand, the destination is a constant, so the predicate is not
+            // stored.
             let plain = move |r: &[Reg]| [r[0], CONSTANT, r[1], r[2], r[3], r[4]];
             self.add(opcode, "wwwww", move |r| Op::Shuffle(how, plain(r).into()));
             self.add(opcode, "w|pwwww", move |r| Op::Shuffle(how, list(r).into()));

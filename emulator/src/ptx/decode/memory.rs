@@ -14,7 +14,7 @@ const SPACES: [(&str, Where); 4] = [
     ("param", Where::Parameter),
 ];
 
-/// `cp.async` of a few bytes, with or without an L2 hint.
+/// True for a `cp.async` that is not a bulk copy, with or without an L2 hint.
 fn is_copy(form: &str) -> bool {
     let form = form.strip_prefix("async.c").unwrap_or_default();
     let form = form.strip_prefix(['a', 'g']).and_then(|rest| rest.strip_prefix(".shared"));

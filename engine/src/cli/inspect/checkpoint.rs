@@ -22,7 +22,7 @@ pub(super) fn run(path: &Path) -> Result<(), EngineError> {
     let changes: String = changes.collect();
     let sums: String = meta.sha256.iter().map(|(file, sum)| format!("{sum}  {file}\n")).collect();
     super::super::print(&format!(
-        "{}: {}, {}\nwritten by {} in format {}\n{changes}intact, with these SHA-256:\n{sums}",
+        "{}: {}, {}\nwritten by {} in format {}\n{changes}intact, with these SHA-256 sums:\n{sums}",
         path.display(),
         counted(meta.steps_done as usize, "step"),
         counted(meta.categories.len(), "class"),

@@ -106,13 +106,14 @@ pub(super) fn run(args: &RunArgs, stop: &Stop) -> Result<Outcome, EngineError> {
     })
 }
 
-/// Checks that a timed run has both targets, an evaluation after each epoch, and lengths in steps.
+/// Checks that a timed run has both targets, an evaluation after each epoch, and a schedule in
+/// steps.
 fn check(config: &Config) -> Result<(), EngineError> {
     let (train, refuse) = (&config.train, |text: &str| Err(EngineError::Usage(text.into())));
     if train.target_box.is_none() || train.target_mask.is_none() {
         return refuse(
-            "a timed run ends at its targets: set train.target_box and train.target_mask, or use \
-             an MLPerf preset (mlperf_r50)",
+            "a timed run needs both target scores: set train.target_box and train.target_mask, or \
+             use an MLPerf preset (mlperf_r50)",
         );
     }
     if train.eval_every_epochs != 1 {
@@ -120,8 +121,8 @@ fn check(config: &Config) -> Result<(), EngineError> {
     }
     if config.counts_epochs() {
         return refuse(
-            "a timed run needs lengths in steps: set train.steps, solver.warmup_steps and \
-             solver.milestones",
+            "a timed run needs a schedule in steps, not epochs: set train.steps, \
+             solver.warmup_steps and solver.milestones",
         );
     }
     check_data(&config.data)
@@ -169,7 +170,7 @@ struct Series<'a> {
     opened: Option<(Backend, Team)>,
 }
 
-/// Makes all runs, one after another.
+/// Executes all runs in sequence.
 fn timed_runs(
     args: &RunArgs,
     config: &Config,
@@ -247,7 +248,7 @@ fn refuse_earlier(args: &RunArgs, submission: &Submission) -> Result<(), EngineE
 }
 
 impl Series<'_> {
-    /// Makes one run. If it fails before its clock starts, no log is written.
+    /// Executes one run. If it fails before its clock starts, no log is kept.
     fn run(&mut self, number: usize) -> Result<Outcome, EngineError> {
         let (args, rank) = (self.args, self.rank);
         let seed = self.seed.wrapping_add(number as u32);
@@ -299,7 +300,8 @@ impl Series<'_> {
         timed_run(config, number, rank, (backend, team), timer.cloned(), self.stop)
     }
 
-    /// True if a signal has requested the end, on rank 0 if the ranks have joined.
+    /// True if a signal has requested the end of this process or, once the ranks have joined, of
+    /// rank 0.
     fn is_interrupted(&self) -> Result<bool, EngineError> {
         let here = self.stop.flag().load(Ordering::SeqCst);
         let Some((_, team)) = &self.opened else { return Ok(here) };
@@ -319,7 +321,7 @@ fn clear(
     rank: &Rank<'_>,
 ) -> Result<Vec<(String, Cleared)>, EngineError> {
     let group = rank.group();
-    // There is nothing to clear for synthetic data.
+    // With synthetic data, no cache needs to be cleared.
     let own = match group.is_first_of_host() {
         true if args.keep_caches || config.data.synthetic.is_some() => Some(Cleared::Nothing),
         true => Some(clear_caches(&stores(&config.data))),
@@ -424,7 +426,7 @@ fn describe(
     Ok(())
 }
 
-/// Prints the score of the runs or, if they give none, each run.
+/// Prints the score of the runs or, if they have no score, the result of each run.
 fn conclude(logs: &[PathBuf]) -> Result<(), EngineError> {
     let runs: Vec<RunLog> = logs.iter().map(|path| RunLog::read(path)).collect::<Result<_, _>>()?;
     if let Ok(score) = Score::new(runs.clone()) {

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Image ids, one per file: the number that is the file's name, as in COCO, so that `eval --gt` can
-/// match results with annotations. Other files get consecutive ids above all these numbers, or from
-/// 0 if there are none.
+/// Image ids, one per file. If a file's name is a number that no other file has, it is the id, as
+/// in COCO, so that `eval --gt` can match results with annotations. All other files get consecutive
+/// ids above all numbers in the names, or from 0 if there are none.
 pub(super) fn image_ids(files: &[PathBuf]) -> Vec<u64> {
     let named: Vec<Option<u64>> = files.iter().map(|file| number(file)).collect();
     let mut uses: BTreeMap<u64, usize> = BTreeMap::new();
@@ -16,7 +16,7 @@ pub(super) fn image_ids(files: &[PathBuf]) -> Vec<u64> {
     named.iter().filter_map(|id| id.filter(own).or_else(|| free.next())).collect()
 }
 
-/// A message if some file has an id that is not its name.
+/// A message if the id of some file is not the number in its name.
 pub(super) fn remark(files: &[PathBuf], ids: &[u64]) -> Option<String> {
     let others = files.iter().zip(ids).filter(|(file, id)| number(file) != Some(**id));
     let others: Vec<_> = others.collect();
@@ -25,7 +25,10 @@ pub(super) fn remark(files: &[PathBuf], ids: &[u64]) -> Option<String> {
         1 => String::new(),
         _ => format!(", the first of {count} such files"),
     };
-    Some(format!("image id {id} is {}{of}: its name has no number", file.display()))
+    Some(format!(
+        "image id {id} was assigned to {}{of}: its name is not a unique number",
+        file.display()
+    ))
 }
 
 fn number(file: &Path) -> Option<u64> {

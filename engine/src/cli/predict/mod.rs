@@ -31,8 +31,8 @@ pub(super) struct PredictArgs {
     #[command(flatten)]
     model: ModelArgs,
     /// Output directory for pictures and predictions.json. An image's id is its file name if that
-    /// is a number, as in COCO. Files with other names, or with a number that was used already, get
-    /// ids above these numbers.
+    /// is a number, as in COCO. Files with other names, or with a number that several files share,
+    /// get ids above these numbers.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// Minimum score of drawn detections, 0 to 1. predictions.json contains all detections.
@@ -161,8 +161,8 @@ fn detect(
     Ok(last)
 }
 
-/// Rejects an existing results file that another program wrote: onegraph's contain each image's
-/// file name.
+/// Rejects an existing results file that a different program wrote: only files that onegraph wrote
+/// contain each image's file name.
 fn check_ours(path: &Path) -> Result<(), EngineError> {
     if dali::file::regular(path).is_err() {
         return Ok(());

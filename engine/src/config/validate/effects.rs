@@ -13,7 +13,7 @@ use crate::model::detectors;
 pub(crate) struct Idle {
     /// The keys, or tables of keys (`model.mask_head.`).
     pub(crate) keys: &'static [&'static str],
-    /// The key whose value decides.
+    /// The key whose value decides if `keys` have an effect.
     pub(crate) switch: &'static str,
     pub(crate) applies: fn(&Config) -> bool,
 }
@@ -151,7 +151,7 @@ impl Config {
         {
             advice.push(format!(
                 "solver.learning_rate = {} ({}) was not changed along with train.batch_size = {} \
-                 ({}): it usually follows the batch in proportion",
+                 ({}): it is usually scaled in proportion to the batch size",
                 solver.learning_rate, rate.file, self.train.batch_size, batch.file
             ));
         }
@@ -266,7 +266,7 @@ mod tests {
             let fault = advice(preset, set).expect_err(words);
             assert!(fault.contains(words), "{fault}");
         }
-        // An input mean of 1, that of white images, is valid.
+        // An input mean of 1, the mean of white images, is valid.
         for pixel_scale in ["0.00392156862745098", "1"] {
             let mean = if pixel_scale == "1" { "255" } else { "1" };
             let mean = format!("input.mean=[{mean}, 0, 0]");

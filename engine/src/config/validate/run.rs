@@ -44,7 +44,7 @@ fn input(config: &Config, check: &mut Check) {
     let coarsest = coarsest.copied().unwrap_or(1);
     check.require(input.size_divisor.is_multiple_of(coarsest), "input.size_divisor", || {
         let divisor = input.size_divisor;
-        format!("is {divisor}; it must be a multiple of {coarsest}, the body's coarsest stride")
+        format!("is {divisor}; it must be a multiple of {coarsest}, the backbone's coarsest stride")
     });
     let finite = input.mean.iter().all(|mean| mean.is_finite());
     check.require(finite, "input.mean", || format!("is {:?}; it must be finite", input.mean));

@@ -48,7 +48,7 @@ table! {
         #[key(range = 1..=100_000, unit = "detections", resume = Step, mlperf = Model)]
         pub per_image: usize = 100,
         /// Detections with a side of less than this many pixels in the resized image are dropped.
-        /// Default 1e-2 (torchvision); 0 (detectron2) drops only boxes without area in the image.
+        /// Default 1e-2 (torchvision); 0 (detectron2) drops only boxes with zero area.
         #[key(range = 0.0..=65536.0, unit = "pixels", resume = Step, mlperf = Model)]
         pub min_size: f32 = 1e-2,
         /// How a mask is pasted into the image: `"integer_box"` (default, torchvision and MLPerf)
@@ -137,7 +137,8 @@ pub(crate) trait Detector: Debug + Send + Sync {
         vec![]
     }
 
-    /// The IoU types computed for its detections; the last one ranks the model.
+    /// The IoU types computed for its detections; `train.best_metric = "auto"` selects the last
+    /// one.
     fn kinds_of_scores(&self) -> Vec<IouType> {
         vec![IouType::Bbox]
     }
@@ -230,12 +231,12 @@ pub(crate) struct DetectorEntry {
     /// Sets keys that detection does not read to values that pass the checks.
     pub(crate) to_detect: fn(&mut Model),
     /// Its keys and tables (such as `model.rpn.`) that the given model of this family does not
-    /// read; for `None`, those that no model of a different family reads.
+    /// read; for `None`, all keys and tables that only this family reads.
     idle_keys: fn(Option<&Model>) -> Vec<&'static [&'static str]>,
     /// A description of the detector with its config key, if no other project has such a model.
     pub(crate) own: Option<&'static str>,
-    /// Name of the classifier's bias, and the number of its values before those of the classes: 1
-    /// with a background class, else 0.
+    /// Name of the classifier's bias, and the index of the first foreground class in it: 1 with a
+    /// background class, else 0.
     classifier: (&'static str, usize),
     /// True if the shape of the parameter with this name and torchvision shape depends on the
     /// number of classes.
@@ -361,8 +362,8 @@ pub(crate) fn depends_on_classes(name: &str, shape: &[usize]) -> bool {
     families().any(|of| (of.depends_on_classes)(name, shape))
 }
 
-/// Number of classifier rows before those of the classes, and number of foreground classes; `rows`
-/// returns the number of rows of a parameter.
+/// Number of classifier rows before the foreground classes, and number of foreground classes;
+/// `rows` returns the number of rows of a parameter.
 pub(crate) fn class_rows(rows: impl Fn(&str) -> Option<usize>) -> Option<(usize, usize)> {
     let mut classifiers = families().map(|of| of.classifier);
     classifiers.find_map(|(bias, before)| Some((before, rows(bias)?.checked_sub(before)?)))

@@ -29,8 +29,8 @@ impl Piece {
     }
 }
 
-/// Adds leaf `leaf` to the pieces of the preceding leaves. Returns the number of additions, each of
-/// the last two pieces, to apply after it.
+/// Adds leaf `leaf` to the pieces of the preceding leaves. Returns how many times the last two
+/// pieces must then be added together.
 pub(super) fn push(pieces: &mut Vec<Piece>, leaf: usize) -> usize {
     pieces.push(Piece::leaf(leaf));
     let mut joined = 0;

@@ -32,7 +32,7 @@ table! {
     }
 }
 
-/// Tensors of a `[[train.log]]`.
+/// Kind of tensors that a `[[train.log]]` rule selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LogOf {

@@ -43,7 +43,7 @@ pub struct Finding {
 }
 
 impl Replay {
-    /// Captures a step that was run but skipped, so that the trainer still has the state from
+    /// Captures a step whose update was skipped, so that the trainer still has the state from
     /// before the step. No step may be in flight.
     ///
     /// # Errors

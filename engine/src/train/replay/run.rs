@@ -90,7 +90,7 @@ fn joined(arrays: &[(String, Vec<u8>)], layout: &SlotLayout) -> Result<Vec<u8>, 
     Ok(bytes)
 }
 
-/// The programs of a step, first that of the updating pass, and a batch for each pass.
+/// The programs of a step, the updating pass's first, and a batch for each pass.
 struct Step<'a> {
     built: Vec<BuiltProgram>,
     names: Vec<&'static str>,

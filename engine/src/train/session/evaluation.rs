@@ -58,8 +58,8 @@ impl Session {
         self.evaluate(state, started)
     }
 
-    /// Evaluates the last step in a run that has more steps. Returns the end of the run, if already
-    /// known.
+    /// Evaluates the last step done, in a run that continues. Returns the end of the run, if
+    /// already known.
     pub(super) fn evaluate(
         &mut self,
         state: Option<Arc<StateSet>>,

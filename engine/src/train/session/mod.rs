@@ -73,7 +73,7 @@ enum End {
     Steps,
     /// By a signal.
     Interrupted,
-    /// By the result of an evaluation; the state is that after the evaluated step.
+    /// By the result of an evaluation; the state after the evaluated step is restored.
     Verdict(Outcome, EvaluationOutcome),
 }
 
@@ -154,7 +154,7 @@ impl Session {
             end = self.after_step(&bar)?;
         }
         bar.finish_and_clear();
-        // A pending evaluation of an earlier step may end the run there.
+        // A pending evaluation of an earlier step may end the run at that step.
         Ok(self.end_by_verdict()?.or(end).unwrap_or(End::Steps))
     }
 
@@ -269,8 +269,8 @@ impl Session {
         if evaluates { self.evaluate(state, started) } else { Ok(None) }
     }
 
-    /// Starts saving the state after the last step during a run. Returns the state, if it may be
-    /// saved.
+    /// Starts saving the state after the last step done, in a run that continues. Returns the
+    /// state, if it may be saved.
     fn save_on_the_way(&mut self) -> Result<Option<Arc<StateSet>>, EngineError> {
         self.record_scores()?;
         let good = self.begin_save()?;
@@ -301,14 +301,14 @@ impl Session {
             && self.checkpoints.is_overdue()
     }
 
-    /// Prints that a different rank was requested to stop. A rank that was requested itself has
-    /// already printed that.
+    /// Prints that another rank was requested to stop. A rank that was requested itself has already
+    /// printed that.
     fn say_who_stops(&mut self) {
         if let Some(last) = self.trainer.stop_after()
             && !self.is_asked_to_stop()
         {
             self.journal.say(&format!(
-                "another rank was asked to stop: all stop after step {last}, once it is saved"
+                "another rank was asked to stop: all ranks stop once step {last} is saved"
             ));
         }
     }
@@ -329,7 +329,7 @@ impl Session {
         }
     }
 
-    /// The next step that is followed by an action that requires no other step in flight.
+    /// The next step after which an action requires that no step is in flight.
     fn next_stop(&self) -> u64 {
         let (now, last) = (self.trainer.steps_done(), self.config.train.steps);
         if self.stops_here() || self.save_is_overdue() {

@@ -234,7 +234,7 @@ fn validation(
 /// the first access to the data. Warns about images that occur in both sets.
 ///
 /// # Errors
-/// Damaged data; annotations that are not masks.
+/// Damaged data; annotations without valid masks.
 fn read(
     config: &Config,
     options: &SessionOptions,
@@ -292,7 +292,8 @@ fn check_scored(config: &Config) -> Result<(), EngineError> {
     )))
 }
 
-/// Maps the validation data to the classes of the training data; it may lack some of them.
+/// Maps the validation data to the classes of the training data; the validation data may lack some
+/// classes.
 fn match_classes(train: &DataSet, val: &mut DataSet) -> Result<(), EngineError> {
     if train.categories() == val.categories() || val.take_classes(&train.categories()) {
         return Ok(());

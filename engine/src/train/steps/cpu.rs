@@ -27,7 +27,7 @@ pub(in crate::train) struct CpuSteps {
     counts: Option<Vec<f64>>,
     /// Index of the program that ran last.
     ran: usize,
-    /// Index of the program of the step's last pass, if that has run.
+    /// Index of the program of the step's last pass, if that pass has run.
     last: Option<usize>,
 }
 

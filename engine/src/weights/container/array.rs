@@ -96,8 +96,8 @@ impl<'a> Array<'a> {
     /// The values as f32, the last index fastest.
     ///
     /// # Errors
-    /// A message about the tensor `name`: elements outside the storage, no floating-point type, an
-    /// f64 that f32 cannot represent exactly, or more values than the limit.
+    /// A message about the tensor `name`: elements outside the storage, a type that is not
+    /// floating-point, an f64 that f32 cannot represent exactly, or more values than the limit.
     pub(super) fn values(&self, name: &str, budget: &mut Budget) -> Result<Vec<f32>, String> {
         let (element, stored) = (self.element, self.data.len() / self.element.bytes());
         if self.shape.len() != self.strides.len() || self.shape.len() > 8 {
@@ -132,7 +132,8 @@ impl<'a> Array<'a> {
         loop {
             values.push(self.value(at).ok_or_else(|| match element {
                 Element::F64 => format!(
-                    "tensor `{name}` holds float64 that no float32 equals: save it as float32"
+                    "tensor `{name}` holds a float64 that float32 cannot represent: save it as \
+                     float32"
                 ),
                 _ => format!("tensor `{name}` holds no floating-point numbers"),
             })?);

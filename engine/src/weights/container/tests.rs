@@ -271,7 +271,7 @@ fn broken_or_hostile_file_prints_one_line_error() {
         ("a stored sum", damaged, "hecksum"),
         ("a missing storage", lone, "its storage `0` is missing"),
         ("a name twice", of_entries(&[float.clone(), float]), "it holds `w` twice"),
-        ("two entries of one name", doubled, "two of its entries have one name"),
+        ("two entries of one name", doubled, "two of its entries have the same name"),
         ("a beginning", b"PK\x03\x04rest".to_vec(), "not a complete archive of PyTorch"),
         ("a cut archive", good[..good.len() - 30].to_vec(), "not a complete"),
         ("a compressed entry", deflated(good.clone()), "is compressed"),
@@ -285,10 +285,14 @@ fn broken_or_hostile_file_prints_one_line_error() {
         ("a name that is none", pickle(b"\x80\x02}K\x02K\x01s."), "an int as a key"),
         ("deep lists", pickle(&nested), "nested more than 64 deep"),
         ("deep tuples", pickle(&tuples), "nested more than 64 deep"),
-        ("no value", pickle(b"\x80\x02."), "that it has not made"),
+        ("no value", pickle(b"\x80\x02."), "value from an empty stack"),
         ("no mark", pickle(b"\x80\x02t."), "lacks a mark"),
         ("no memo", pickle(b"\x80\x02h\x05."), "uses memo 5"),
-        ("a call of nothing", pickle(b"\x80\x02N)R."), "calls something that is not a name"),
+        (
+            "a call of nothing",
+            pickle(b"\x80\x02N)R."),
+            "calls something that is not a class or function",
+        ),
         ("a huge count", b"\x80\x02X\xff\xff\xff\xffabc.".to_vec(), "truncated"),
         ("a huge number", b"\x80\x02\x8b\xff\xff\xff\x7f1.".to_vec(), "truncated"),
         ("another protocol", b"\x80\x09}.".to_vec(), "protocol 9"),
@@ -331,8 +335,8 @@ fn safetensors_requires_complete_float_tensors() {
         (fine[..fine.len() - 1].to_vec(), "not a complete safetensors file"),
         (file("F32", huge, &[0; 8]), "not a complete safetensors file"),
         (file("I32", "[2]", &[0; 8]), "tensor `a` holds I32: save the weights as f32"),
-        (double(0.1), "float64 that no float32 equals"),
-        (double(1e300), "float64 that no float32 equals"),
+        (double(0.1), "float64 that float32 cannot represent"),
+        (double(1e300), "float64 that float32 cannot represent"),
     ] {
         let error = refusal(&bytes);
         assert!(error.contains(told) && !error.contains('\n'), "{told}: {error}");

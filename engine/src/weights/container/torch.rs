@@ -37,7 +37,8 @@ pub(super) fn array<'a>(
         };
         let args = pickle.args(value).unwrap_or_default();
         if is_parameter {
-            value = *args.first().ok_or_else(|| "it is a parameter of nothing".to_string())?;
+            value =
+                *args.first().ok_or_else(|| "it is a Parameter without a tensor".to_string())?;
             continue;
         }
         let [place, offset, shape, strides, ..] = args else {
@@ -61,7 +62,7 @@ pub(super) fn array<'a>(
         let (element, data) = (storage.element, Cow::Borrowed(data));
         return Ok(Some(Array { element, data, offset, shape, strides }));
     }
-    Err("it is a parameter of parameters".into())
+    Err("its Parameters are nested too deeply".into())
 }
 
 /// The storage of a persistent id: ("storage", type, key, location, count, ..).
@@ -78,7 +79,8 @@ pub(super) fn storage(pickle: &Pickle<'_>, place: Id) -> Result<Storage, String>
     // Since PyTorch 0.4, no storage is a view of another storage.
     if rest.iter().any(|view| !matches!(pickle.node(*view), Node::None)) {
         return Err(
-            "its storage is a part of another: save it again with PyTorch 1 or later".into()
+            "its storage is a view of another storage: save it again with PyTorch 1 or later"
+                .into(),
         );
     }
     let (module, name) = pickle.global(*kind).ok_or_else(fault)?;

@@ -74,7 +74,7 @@ pub(super) fn entries(
         |e: &dyn std::fmt::Display| format!("it is not a complete archive of {writer}: {e}");
     let mut archive = ZipArchive::new(Cursor::new(bytes)).map_err(|e| fault(&e))?;
     if archive.has_duplicate_names() {
-        return Err(fault(&"two of its entries have one name"));
+        return Err(fault(&"two of its entries have the same name"));
     }
     if archive.has_overlapping_entries().map_err(|e| fault(&e))? {
         return Err(fault(&"its entries overlap"));

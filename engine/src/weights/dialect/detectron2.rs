@@ -128,15 +128,15 @@ fn lacks(config: &Config) -> Vec<Difference> {
         ),
         (
             input.resize_filter != ResizeFilter::Pil,
-            "a resize that is not Pillow's (input.resize_filter)".into(),
+            "a resize filter that is not Pillow's (input.resize_filter)".into(),
         ),
         (
             input.resize_rounding != ResizeRounding::HalfUp,
-            "sides not rounded half up (input.resize_rounding)".into(),
+            "image sides not rounded half up (input.resize_rounding)".into(),
         ),
         (
             model.roi.level_eps != LevelEps::InLog,
-            "levels by torchvision's rule (model.roi.level_eps)".into(),
+            "RoI levels by torchvision's rule (model.roi.level_eps)".into(),
         ),
         (
             least > 0.0,
@@ -144,11 +144,11 @@ fn lacks(config: &Config) -> Vec<Difference> {
         ),
         (
             model.kind.has_keypoints() && !model.keypoint_head.half_pixel,
-            "keypoints as they are annotated (model.keypoint_head.half_pixel)".into(),
+            "keypoints without the half-pixel offset (model.keypoint_head.half_pixel)".into(),
         ),
         (
             model.kind.has_masks() && model.detections.paste_rule != PasteRule::GridSample,
-            "masks pasted into whole pixels (model.detections.paste_rule)".into(),
+            "masks pasted into rounded boxes (model.detections.paste_rule)".into(),
         ),
     ]
 }
@@ -236,7 +236,7 @@ fn layers(model: &Model) -> Vec<String> {
             [vec![first], model.cascade.box_weights(&model.cascade.box_weight_factors, first)];
         let weights = weights.concat();
         settings.push("MODEL.ROI_HEADS.NAME CascadeROIHeads".into());
-        // detectron2's cascade requires this to equal the first stage's.
+        // detectron2's cascade requires this to equal the first stage's threshold.
         settings.push(format!("MODEL.ROI_HEADS.IOU_THRESHOLDS [{:?}]", model.roi.fg_iou));
         settings.push(format!("MODEL.ROI_BOX_CASCADE_HEAD.IOUS {ious:?}"));
         settings.push(format!("MODEL.ROI_BOX_CASCADE_HEAD.BBOX_REG_WEIGHTS {weights:?}"));

@@ -18,8 +18,8 @@ fn file<const N: usize>(tensors: [(&str, Values); N]) -> BTreeMap<String, Values
 type Pairs = &'static [(&'static str, &'static str)];
 
 /// Names by project, covering every kind of module. Each name is tested in a file that also
-/// contains the second element. Complements the models of `weight_names_match_golden` with names
-/// from model zoos.
+/// contains a tensor named by the tuple's second element. Complements the models of
+/// `weight_names_match_golden` with names from model zoos.
 const NAMES: [(Dialect, &str, Pairs); 7] = [
     // The same pairs as in torchvision's own remapping of old names.
     (

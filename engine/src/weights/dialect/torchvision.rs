@@ -30,25 +30,25 @@ fn lacks(config: &Config) -> Vec<Difference> {
         (!model.backbone.has_pyramid(), "no pyramid (model.backbone.output)".into()),
         (
             has_keypoints && model.keypoint_head.half_pixel,
-            "keypoints at the middle of pixels (model.keypoint_head.half_pixel)".into(),
+            "keypoints at pixel centres (model.keypoint_head.half_pixel)".into(),
         ),
         (
             model.backbone.norm == NormKind::GroupNorm,
-            "group norms in the body (model.backbone.norm)".into(),
+            "group norms in the backbone (model.backbone.norm)".into(),
         ),
-        (!model.cascade.fg_iou.is_empty(), "further box heads (model.cascade)".into()),
+        (!model.cascade.fg_iou.is_empty(), "additional box heads (model.cascade)".into()),
         (
             model.box_head.class_agnostic,
-            "deltas that all classes share (model.box_head.class_agnostic)".into(),
+            "class-agnostic box deltas (model.box_head.class_agnostic)".into(),
         ),
         (
             model.backbone.strides_in_1x1() == Some(true),
-            "the stride in the 1x1 (model.backbone.stride_in_1x1)".into(),
+            "the stride in the 1x1 convolution (model.backbone.stride_in_1x1)".into(),
         ),
-        (input.channel_order == ChannelOrder::Bgr, "blue first (input.channel_order)".into()),
+        (input.channel_order == ChannelOrder::Bgr, "BGR images (input.channel_order)".into()),
         (
             input.resize_rounding != ResizeRounding::FloorScale,
-            format!("sides rounded {rounding} (input.resize_rounding)"),
+            format!("image sides rounded {rounding} (input.resize_rounding)"),
         ),
         (input.resize_filter == ResizeFilter::Pil, "Pillow's resize (input.resize_filter)".into()),
         (
@@ -65,7 +65,7 @@ fn lacks(config: &Config) -> Vec<Difference> {
         ),
         (
             model.roi.level_eps == LevelEps::InLog,
-            "levels by detectron2's rule (model.roi.level_eps)".into(),
+            "RoI levels by detectron2's rule (model.roi.level_eps)".into(),
         ),
         (model.roi.aligned, "RoIAlign shifted by half a pixel (model.roi.aligned)".into()),
     ]

@@ -118,7 +118,7 @@ impl<'a> Machine<'a> {
     fn pop(&mut self) -> Step<Id> {
         let floor = self.marks.last().copied().unwrap_or(0);
         if self.stack.len() <= floor {
-            return Err("its pickle takes a value that it has not made".into());
+            return Err("its pickle reads a value from an empty stack".into());
         }
         Ok(self.stack.swap_remove(self.stack.len() - 1))
     }
@@ -126,12 +126,12 @@ impl<'a> Machine<'a> {
     fn top(&self) -> Step<Id> {
         let floor = self.marks.last().copied().unwrap_or(0);
         let top = self.stack[floor..].last().copied();
-        top.ok_or_else(|| "its pickle takes a value that it has not made".to_string())
+        top.ok_or_else(|| "its pickle reads a value from an empty stack".to_string())
     }
 
     /// Pops the values above the last mark, and the mark.
     fn pop_mark(&mut self) -> Step<Vec<Id>> {
-        let mark = self.marks.pop().ok_or_else(|| "its pickle lacks a mark".to_string())?;
+        let mark = self.marks.pop().ok_or_else(|| "its pickle lacks a mark opcode".to_string())?;
         Ok(self.stack.split_off(mark))
     }
 
@@ -345,7 +345,7 @@ impl<'a> Machine<'a> {
 
     fn object(&mut self, class: Id, args: Id) -> Step {
         if !matches!(self.nodes[class], Node::Global { .. }) {
-            return Err("its pickle calls something that is not a name".into());
+            return Err("its pickle calls something that is not a class or function".into());
         }
         if !matches!(self.nodes[args], Node::Tuple(_)) {
             return Err("its pickle calls without a tuple of arguments".into());
@@ -365,7 +365,7 @@ fn pairs(items: Vec<Id>) -> Step<Vec<(Id, Id)>> {
 
 fn parsed<T: std::str::FromStr>(digits: &str) -> Step<T> {
     let number = digits.trim().parse();
-    number.map_err(|_| "its pickle has a number that is none".to_string())
+    number.map_err(|_| "its pickle has a malformed number".to_string())
 }
 
 /// A two's complement integer, little-endian.

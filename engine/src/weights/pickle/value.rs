@@ -143,7 +143,8 @@ impl<'a> Pickle<'a> {
         }
     }
 
-    /// The value as bytes: those of Python 2 or 3, or Latin-1 text in a call of `_codecs.encode`.
+    /// The value as bytes: a byte string of Python 2 or 3, or Latin-1 text in a call of
+    /// `_codecs.encode`.
     pub(in crate::weights) fn bytes(&self, id: Id) -> Option<Cow<'_, [u8]>> {
         match self.node(id) {
             Node::Bytes(bytes) => Some(Cow::Borrowed(bytes)),

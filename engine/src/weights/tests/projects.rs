@@ -30,8 +30,8 @@ fn in_tensorflows_layout((shape, values): &Values) -> Values {
     (if is_matrix { vec![i, o] } else { vec![h, w, i, o] }, turned)
 }
 
-/// Tensorpack's name for a tensor, whose module name is already Tensorpack's and whose last part is
-/// ours.
+/// Tensorpack's name for a tensor. In `name`, the module is already Tensorpack's, and the last part
+/// is ours.
 fn in_tensorpack(name: &str) -> String {
     const ENDS: [(&str, &str); 6] = [
         ("/bn.weight", "/bn/gamma"),
@@ -130,8 +130,8 @@ fn norms(built: &BuiltProgram) -> impl Iterator<Item = &str> {
     built.params.iter().filter_map(|param| param.name.strip_suffix(".running_var"))
 }
 
-/// The backbone of a model, whose norms add 1e-5 to the variance, as `R-50.pkl` in the version of
-/// Detectron or detectron2 (whose issue 1688 lists the keys). Detectron's converter
+/// The backbone of a model whose norms add 1e-5 to the variance, in the form of Detectron's or
+/// detectron2's `R-50.pkl` (detectron2's issue 1688 lists the keys). Detectron's converter
 /// (`tools/pickle_caffe_blobs.py`) folds the norms, and adds a bias to every convolution.
 fn r50(from: &(BuiltProgram, StateSet), is_detectrons: bool) -> BTreeMap<String, Values> {
     let mut file: BTreeMap<String, Values> = BTreeMap::new();
@@ -255,8 +255,8 @@ fn model_loads_only_with_config_of_its_project() {
     let tensorpack = &written(from("detectron2_r50_3x", &TENSORPACKS, Dialect::Tensorpack));
     let benchmark = &written(from("mlperf_r50", &[], Dialect::Benchmark));
     let of_body = [
-        "pixels in RGB less [123.675, 116.28, 103.53] over [58.395, 57.12, 57.375]",
-        "but the file's are in BGR less [103.53, 116.28, 123.675] over [1.0, 1.0, 1.0]",
+        "pixels as (RGB - [123.675, 116.28, 103.53]) / [58.395, 57.12, 57.375]",
+        "but the file's as (BGR - [103.53, 116.28, 123.675]) / [1.0, 1.0, 1.0]",
         "model.backbone.stride_in_1x1",
         "w.safetensors has detectron2's names",
         "; extend detectron2_r50_3x, or set",
@@ -270,7 +270,7 @@ fn model_loads_only_with_config_of_its_project() {
         (detectron2, Model, "detectron2_r50_1x", &[], &["taken"]),
         (detectron2, Model, "detectron2_r50_3x", &[], &["taken"]),
         (detectron2, Model, "detectron2_r101_3x", &[], &["taken"]),
-        (detectron2, Model, "detectron2_r50_3x", &pasted, &["masks pasted into whole pixels"]),
+        (detectron2, Model, "detectron2_r50_3x", &pasted, &["masks pasted into rounded boxes"]),
         (tensorpack, Model, "detectron2_r50_3x", &TENSORPACKS, &["taken"]),
         (
             tensorpack,
@@ -279,7 +279,7 @@ fn model_loads_only_with_config_of_its_project() {
             &[],
             &[
                 "has Tensorpack's names",
-                "Tensorpack's are in BGR less [103.53, 116.28, 123.675] over [57.375, 57.12",
+                "Tensorpack's as (BGR - [103.53, 116.28, 123.675]) / [57.375, 57.12",
                 "model.backbone.stride_in_1x1 = true instead of false",
                 "model.roi.sampling_ratio = 0 instead of 2",
                 "extend detectron2_r50_3x with input.std=[57.375,57.12,58.395] and input.resize",
@@ -293,7 +293,7 @@ fn model_loads_only_with_config_of_its_project() {
             &[],
             &[
                 "has maskrcnn-benchmark's names",
-                "maskrcnn-benchmark's are in BGR less [102.98, 115.947, 122.772] over [1.0",
+                "maskrcnn-benchmark's as (BGR - [102.98, 115.947, 122.772]) / [1.0",
                 "model.backbone.norm_eps = 0.00001 instead of 0.0",
                 "model.boxes.legacy_plus_one = false instead of true",
                 "; extend mlperf_r50, or set",

@@ -57,7 +57,7 @@ impl SharedArena {
         Self::of_bytes(device, bytes)
     }
 
-    /// An arena for plans of up to `bytes`.
+    /// An arena of `bytes` bytes, for plans that need at most this size.
     ///
     /// # Errors
     /// Device errors.
@@ -291,7 +291,7 @@ impl DeviceExecutor {
     }
 }
 
-/// True if step `a` is before step `b`, also if the step number has wrapped.
+/// True if step `a` is before step `b`, even if the step number has wrapped between them.
 fn is_before(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
 }

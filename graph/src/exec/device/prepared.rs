@@ -98,7 +98,7 @@ impl Prepared {
         self.inputs[id.index()]
     }
 
-    /// The launches of all nodes, with the program's memory at the addresses of `place`.
+    /// The launches of all nodes, with the program's tensors at the addresses given by `place`.
     ///
     /// Panics if the plan is for the CPU, which has no launches.
     ///

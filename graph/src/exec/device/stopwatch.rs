@@ -26,7 +26,7 @@ pub struct Stopwatch {
     /// The event recorded before the lead.
     start: Event,
     marks: Vec<Event>,
-    /// Number of marks recorded in the current measurement.
+    /// Number of events recorded after the lead in the current measurement.
     recorded: usize,
     copies: usize,
     lead: DevicePtr,

@@ -9,7 +9,7 @@ use kernels::{Role, TensorDesc};
 use super::*;
 use crate::{Program, StateSet};
 
-/// An executor of y = relu'(x) * x, which is `x` where it is positive.
+/// An executor of `y = x` where `x > 0`, else 0.
 fn executor(device: &Arc<dyn Device>) -> DeviceExecutor {
     let mut program = Program::new();
     let desc = TensorDesc::new(Role::Gradient, &[5]);
@@ -64,7 +64,7 @@ fn step_counter_wraps_around() {
     }
 }
 
-/// Step numbers are ordered also where they wrap around.
+/// Step numbers are ordered correctly across the wraparound.
 #[test]
 fn step_numbers_compare_across_wraparound() {
     assert!(is_before(1, 2) && is_before(u32::MAX, 0) && is_before(u32::MAX - 1, 3));

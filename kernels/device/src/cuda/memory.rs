@@ -92,7 +92,7 @@ impl PinnedMemory {
         unsafe { self.host.as_ptr().add(offset) }
     }
 
-    /// Copies host bytes in.
+    /// Copies host bytes into the memory.
     pub(super) fn write(&self, offset: usize, bytes: &[u8]) {
         self.check(offset, bytes.len());
         let mut at = 0;
@@ -112,7 +112,7 @@ impl PinnedMemory {
         }
     }
 
-    /// Copies bytes out; aligned 4-byte words are read atomically.
+    /// Copies bytes out of the memory; aligned 4-byte words are read atomically.
     pub(super) fn read(&self, offset: usize, bytes: &mut [u8]) {
         self.check(offset, bytes.len());
         let mut at = 0;

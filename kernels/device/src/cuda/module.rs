@@ -53,7 +53,7 @@ impl Kernels {
             return Err(fault(name, &reason));
         };
         self.load(member)?;
-        self.lock().get(name).cloned().ok_or_else(|| fault(name, "its module does not have it"))
+        self.lock().get(name).cloned().ok_or_else(|| fault(name, "its module does not contain it"))
     }
 
     /// Loads the `wanted` kernels that are not loaded yet; if `None`, all kernels of the first set,

@@ -12,7 +12,7 @@ const CLOCKS: [(&str, c_uint); 2] = [("gpu_sm_mhz", 1), ("gpu_memory_mhz", 2)];
 
 type Handle = *mut c_void;
 
-/// The library, if it is installed and initialises.
+/// The library, if it is installed and can be initialised.
 fn library() -> Option<&'static Library> {
     static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
     let open = || {
@@ -20,13 +20,13 @@ fn library() -> Option<&'static Library> {
         let library = unsafe { Library::new(NAME) }.ok()?;
         // SAFETY: the function has this signature in every version.
         let init = unsafe { library.get::<unsafe extern "C" fn() -> c_int>(b"nvmlInit_v2") };
-        // SAFETY: it takes nothing.
+        // SAFETY: it has no parameters.
         (unsafe { init.ok()?() } == 0).then_some(library)
     };
     LIBRARY.get_or_init(open).as_ref()
 }
 
-/// A value that a function writes for a device.
+/// The value that the NVML function `name` writes for a device.
 ///
 /// # Safety
 /// The function of this name must take a device and a pointer to a `T`.

@@ -10,7 +10,7 @@ struct Conv {
   DEVICE int filter_len() const { return kernel_h * kernel_w * channels; }
   DEVICE int group_channels() const { return channels; }
   DEVICE int group_filters() const { return filters; }
-  // Elements per row of the output gradient, if rows are padded to whole chunks.
+  // Elements per row of the output gradient; if `padded`, rows are padded to whole chunks.
   DEVICE int gradient_pitch(bool padded) const {
     return padded ? ceil_div(filters, 8) * 8 : filters;
   }
@@ -18,8 +18,9 @@ struct Conv {
 static_assert(sizeof(Conv) == 44, "eleven ints");
 
 // A convolution with `dilation` rows or columns between adjacent taps, whose filters w [K,R,S,C /
-// groups] read only the channels of their group. A single group has any size; each of several has
-// multiples of 64 channels and filters, so that a tile is within one group.
+// groups] read only the channels of their group. A single group may have any size; if there are
+// several, the channels and the filters of each are multiples of 64, so that a tile is within one
+// group.
 struct GroupedConv : Conv {
   static constexpr bool GROUPED = true;
   int dilation, groups;
@@ -55,8 +56,8 @@ struct ResidueAxis {
   }
 };
 
-// Taps of a kernel, or of one residue class of it, and their number of k-blocks of `depth` values:
-// `channels` values per tap, contiguous; with `aligned`, each tap starts a new k-block.
+// Taps of a kernel, or of one of its residue classes. k_blocks() is their number of k-blocks of
+// `depth` values, with `channels` values per tap; if `aligned`, each tap starts a new k-block.
 struct Taps {
   int rows, columns;
   DEVICE int k_blocks(int channels, int depth, bool aligned) const {

@@ -1,7 +1,7 @@
 // Epilogues: process the accumulators and store them. Accumulators pass through shared memory, so
-// that a thread has eight columns of a row and memory sees 16-byte writes.
+// that a thread has eight columns of a row and writes 16 bytes at a time.
 //
-// An epilogue functor has four parts, so that reads from memory happen once, or early:
+// An epilogue functor has four parts, so that inputs are read only once, or early:
 //
 //   Held hold(int column)                       values of eight columns, the same for each row
 //   Row fetch(int row, int column, bool filled) values of a row, read before its accumulators
@@ -64,7 +64,7 @@ DEVICE Reals all_reals(real value) {
   return {make_uint4(pair, pair, pair, pair)};
 #endif
 }
-// From column `column` of `columns`, as `load_columns`.
+// Eight reals of a row from column `column` of `columns`, like `load_columns`.
 DEVICE Reals load_reals(const real* row, int column, int columns) {
   if (columns % CHUNK == 0) return {*(const Real8*)(row + column)};
   Reals reals = all_reals(real_of(0.0f, 0));
@@ -88,7 +88,7 @@ DEVICE int64_t place_of_signs(int row, int column, int columns) {
 struct ActivationRows {
   real* y;
   const float *scale, *bias;  // per column
-  const real* residual;       // [rows, columns] as y
+  const real* residual;       // [rows, columns], like y
   int columns, relu;
   unsigned char* signs = nullptr;  // of y
 
@@ -119,11 +119,11 @@ struct ActivationRows {
 #pragma unroll
     for (int e = 0; e < CHUNK; e++) {
       v[e] = v[e] * held.scale[e] + held.bias[e] + other.value(e);
-      // Not max(), so that a NaN stays one.
+      // Not max(), so that NaN is preserved.
       if (v[e] < held.least || !filled) v[e] = 0.0f;
     }
     if (signs) {
-      // Values up to half of the smallest subnormal half round to 0.
+      // Values up to 2^-25, half of the smallest subnormal fp16, round to 0.
       constexpr float VANISHES = sizeof(real) == 2 ? 0x1p-25f : 0.0f;
       unsigned bits = 0;
 #pragma unroll
@@ -154,7 +154,7 @@ struct WeightRows {
   }
 };
 
-// The partial sums [rows, columns] of a split, unchanged. Rows without data are left out.
+// The partial sums [rows, columns] of a split, unchanged. Rows without data are not written.
 struct PartialRows {
   float* partials;
   int columns;
@@ -176,16 +176,16 @@ struct Corner {
   int first_row, first_column, rows, filled_rows, columns;
   template <class T>
   DEVICE bool is_full() const {
-    constexpr bool FLOATS = sizeof(real) == sizeof(float);  // the general path suffices
+    constexpr bool FLOATS = sizeof(real) == sizeof(float);  // float uses only the general path
     return !FLOATS && first_row + T::ROWS <= filled_rows && first_column + T::COLUMNS <= columns &&
            columns % CHUNK == 0;
   }
 };
 
 // Passes a block's tile of accumulators to `epilogue`, in slices of 16 rows and at most 64 columns
-// per warp. A FULL tile checks no bounds, and reads all lines of a slice at once, one slice ahead
-// if the tile allows it; the other code path is compact. `place(row)` maps a row of D to a row of
-// the output.
+// per warp. For a FULL tile, no bounds are checked, and all lines of a slice are read at once, one
+// slice ahead if the tile allows it; otherwise, the code is kept small. `place(row)` maps a row of
+// D to a row of the output.
 template <bool FULL, class T, class Place, class Epilogue>
 DEVICE void store_rows(const Sums<T>& sums, real* stages, const Corner& d, Place place,
                        const Epilogue& epilogue) {
@@ -275,7 +275,7 @@ DEVICE void prefetch_tile(const Corner& d, Place place, const Epilogue& epilogue
 }
 
 // Stores a block's tile of accumulators: through `epilogue`, or unchanged to this split's part of
-// `partials`, if it is not null. `place` as in `store_rows`.
+// `partials`, if it is not null. `place`: see `store_rows`.
 template <class T, class Place, class Epilogue>
 DEVICE void store_tile(const Sums<T>& sums, real* stages, const Corner& d, float* partials,
                        Place place, const Epilogue& epilogue) {
@@ -293,8 +293,8 @@ DEVICE float* split_of(float* partials, int rows, int columns) {
   return partials ? partials + (int64_t)blockIdx.z * rows * columns : nullptr;
 }
 
-// Sums the splits in order: one thread per eight columns of a row. It issues the epilogue's loads
-// before the first sum, and loads four splits at a time.
+// Sums the splits in order: one thread per eight columns of a row. Each thread issues the
+// epilogue's loads before its first sum, and loads four splits at a time.
 template <class Epilogue>
 DEVICE void reduce_splits(const float* partials, int splits, int rows, int columns, int filled_rows,
                           const Epilogue& epilogue) {

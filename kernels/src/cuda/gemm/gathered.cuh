@@ -51,7 +51,7 @@ DEVICE Real8 gathered_run(const real* line, int first, int len) {
   return gathered([=](int e) { return first + e < len ? line[first + e] : real_of(0.0f, 0); });
 }
 
-// As WindowRows of stepped.cuh.
+// Counterpart of WindowRows of stepped.cuh.
 template <class Layout>
 struct GatheredWindowRows {
   const real* map;
@@ -97,7 +97,7 @@ struct GatheredWindowRows {
 template <class Layout>
 struct GatheredFilterRows {
   const real* filter;  // of the thread's first line
-  int lines, len, k;   // lines left from there; values per filter
+  int lines, len, k;   // lines from the thread's first to the last; values per filter
 
   template <class C>
   DEVICE GatheredFilterRows(const real* w, const C& conv, int k_block, int first_column)
@@ -156,7 +156,7 @@ struct GatheredTapOperands {
   }
 };
 
-// As PositionOperands of stepped.cuh.
+// Counterpart of PositionOperands of stepped.cuh.
 template <class Left, class Right, class C>
 struct GatheredPositionOperands {
   const real *x, *g;

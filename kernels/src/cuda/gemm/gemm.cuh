@@ -20,7 +20,7 @@ DEVICE void multiply(Sums<T>& sums, const Pass& pass, Share share, int first_row
   Loop<T, Left, Right, decltype(from)>(from, stages).run(sums, share.len);
 }
 
-// Two passes of the same extents, one after the other, into the same accumulators.
+// Accumulates two passes of the same extents, one after the other, in the same accumulators.
 template <class First, class Second>
 struct SumOf : First {
   Second second;
@@ -44,7 +44,7 @@ DEVICE void gemm(const Pass& pass, float* partials, const Epilogue& epilogue) {
   const int column_tiles = ceil_div(pass.columns, T::COLUMNS);
   const int first_row = blockIdx.x / column_tiles * T::ROWS;
   const int first_column = blockIdx.x % column_tiles * T::COLUMNS;
-  if (first_row >= pass.rows) return;  // the whole block: this class is smaller than the largest
+  if (first_row >= pass.rows) return;  // uniform over the block: past the class's rows
   const Corner corner{first_row, first_column, pass.rows, pass.filled_rows, pass.columns};
   const typename Pass::Place place(pass);
   if constexpr (T::PREFETCHES) {

@@ -2,13 +2,12 @@
 #pragma once
 #include "epilogue.cuh"
 
-// dx = relu(acc + bias + other) in reals where mask > 0, else 0, each part if present.
-// Rows without data get 0. A NaN in the mask passes nothing.
-// Absent parts are neutral, as in ActivationRows.
+// dx = relu(acc + bias + other) in reals where mask > 0, else 0, each part if present. Rows without
+// data get 0. Where the mask is NaN, dx is 0. Absent parts are neutral, as in ActivationRows.
 struct GradientRows {
   real* dx;
   const float* bias;           // per column
-  const real *other, *mask;    // [rows, columns] as dx
+  const real *other, *mask;    // [rows, columns], like dx
   const unsigned char* signs;  // sign bits instead of a mask
   int columns, relu;
 
@@ -51,7 +50,7 @@ struct GradientRows {
 #pragma unroll
     for (int e = 0; e < CHUNK; e++) {
       v[e] = v[e] + held.bias[e] + at.other.value(e);
-      // Not max(), so that a NaN stays one.
+      // Not max(), so that NaN is preserved.
       if (v[e] < held.least || !filled || !(passes >> e & 1)) v[e] = 0.0f;
     }
     store_columns(dx + (int64_t)row * columns, v, column, columns);

@@ -3,9 +3,9 @@
 #pragma once
 #include "tile.cuh"
 
-// The main loop over k. `From` loads both operands, the thread's chunks of the next k-block:
-// `left(i)` and `right(i)` are Chunks, copied asynchronously, all empty after the last k-block; in
-// a GATHERED tile they are the values themselves. `next()` advances to the next k-block.
+// The main loop over k. `From` provides the thread's chunks of both operands in the next k-block:
+// `left(i)` and `right(i)` return Chunks, which are copied asynchronously and are empty after the
+// last k-block; in a GATHERED tile, they return the values. `next()` advances to the next k-block.
 template <class T, class Left, class Right, class From>
 struct Loop {
   static constexpr int STEPS = T::DEPTH / 16, CHUNKS = Left::PER_THREAD + Right::PER_THREAD;
@@ -28,7 +28,7 @@ struct Loop {
     right_at.place_right(stages + T::ROWS * T::DEPTH, T::warp_column());
   }
 
-  // Fills chunks `first..last` of the stage at `to`: those of the left operand, then of the right.
+  // Fills chunks `first..last` of the stage at `to`: the left operand's chunks come first.
   DEVICE void fill(int to, int first, int last) {
 #pragma unroll
     for (int i = 0; i < CHUNKS; i++) {
@@ -50,9 +50,9 @@ struct Loop {
       if (i + 1 == CHUNKS) from.next();
     }
   }
-  // The part of the fill of the stage at `to` that is issued with row `row` of the MMAs of `step`:
-  // the last step starts the fill, the step before it completes it. Gathered values are all loaded
-  // in the last part, if the k-block exists.
+  // Issues the part of the fill of the stage at `to` that belongs to row `row` of the MMAs of
+  // `step`: the last step starts the fill, the step before it completes it. Gathered values are all
+  // loaded in the last part, if the k-block exists.
   DEVICE void fill_part(int to, int step, int row, bool live) {
     constexpr int PARTS = STEPS * Sums<T>::ROWS;
     const int part = (step + 1) % STEPS * Sums<T>::ROWS + row;
@@ -86,7 +86,7 @@ struct Loop {
   }
 
   // Accumulates `k_blocks` k-blocks. Called by all threads of the block; at the end the stages are
-  // free. Order of summation: k only. Iteration n multiplies k-block n. Before its last step's
+  // free. Terms are added in order of k. Iteration n multiplies k-block n. Before its last step's
   // MMAs, a barrier guarantees that k-block n + 1 has landed, so that its first fragments can be
   // loaded, and that k-block n is no longer read: its stage is refilled from there until the same
   // point in iteration n + 1.

@@ -17,7 +17,7 @@ struct Nearest {
 };
 static_assert(sizeof(Nearest) == 32, "eight ints");
 
-// As ActivationRows, with the residual at its nearest position.
+// Like ActivationRows, but reads the residual at the nearest position.
 struct NearestRows {
   ActivationRows all;
   Nearest nearest;

@@ -17,7 +17,7 @@
 #include "gathered.cuh"
 #include "stepped.cuh"
 
-// The output row of a row of D: the same.
+// The Place of a pass whose rows of D are the rows of the output.
 struct SameRow {
   template <class Pass>
   DEVICE explicit SameRow(const Pass&) {}

@@ -1,4 +1,4 @@
-// fp32/TF32 reference main loop, not tuned for speed. As multiply.cuh, where real is float.
+// fp32/TF32 reference main loop, not tuned for speed. Replaces multiply.cuh where real is float.
 //
 // DEPTH values of k at a time are in shared memory, as lines of D; they are summed by FMAs in order
 // of k, or with PRODUCTS_IN_TF32 on tensor cores, which round the operands to TF32; the sum is then

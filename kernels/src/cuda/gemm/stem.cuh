@@ -1,5 +1,5 @@
-// Loader of the stem's windows from images with four channels. A row of the 7x7 window, starting
-// one pixel further left, is 8 pixels, 64 bytes: one k-block. Windows step by two pixels, so with
+// Loader of the stem's windows from images with four channels. A row of the 7x7 window, extended by
+// one pixel to the left, has 8 pixels, 64 bytes: one k-block. Windows step by two pixels, so with
 // an even width each of its four two-pixel chunks is aligned, and entirely inside or outside of the
 // image.
 #pragma once

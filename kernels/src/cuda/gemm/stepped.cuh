@@ -19,15 +19,15 @@ DEVICE unsigned taps_outside(int first, int extent) {
   return ((1u << low) - 1) | (((1u << MAX_TAPS) - 1) & ~((1u << high) - 1));
 }
 
-// The same for taps that are `apart`.
+// The same for taps that are `apart` positions apart.
 DEVICE unsigned taps_outside(int first, int extent, int apart) {
   const int low = min(ceil_div(max(-first, 0), apart), MAX_TAPS);
   const int high = min(ceil_div(max(extent - first, 0), apart), MAX_TAPS);
   return ((1u << low) - 1) | (((1u << MAX_TAPS) - 1) & ~((1u << high) - 1));
 }
 
-// Address increments of an operand, in elements: to the next channels, from a tap's last ones to
-// the next tap of the row, and to the first tap of the next row.
+// Address increments of an operand, in elements: to the next channels, from a tap's last channels
+// to the next tap of the row, and to the first tap of the next row.
 struct Steps {
   int within, tap, row;
 };
@@ -50,7 +50,7 @@ struct TapWalk {
   }
   // First channel of a tap's last k-block.
   DEVICE int last() const { return (channels - 1) / DEPTH * DEPTH; }
-  // TAIL if chunk or line `c` of a k-block is missing in the last one of a tap.
+  // TAIL if chunk or line `c` is missing in a tap's last k-block.
   DEVICE unsigned tail_of(int c) const { return last() + c >= channels ? TAIL : 0; }
   DEVICE void ask() {
     asks = tap | (c > channels - DEPTH ? TAIL : 0) | (blocks <= 0 ? PAST : 0);
@@ -118,7 +118,7 @@ struct WindowRows {
 template <class Layout>
 struct FilterRows {
   const half* at;  // of the thread's first line; the others are `apart` elements apart
-  int apart, lines;  // lines from there that exist
+  int apart, lines;  // lines from the thread's first to the last
   unsigned lacks;
   Steps steps;
 
@@ -146,7 +146,7 @@ struct FilterRows {
 template <class Layout>
 struct FilterColumns {
   const half* at;
-  int columns;  // from the thread's first that exist
+  int columns;  // from the thread's first to the last
   unsigned lacks;
   Steps steps;
 
@@ -196,11 +196,11 @@ struct PositionOperands {
   static constexpr int FAR = -(1 << 30);  // outside for every tap
 
   const half *g_at, *x_at;  // the thread's line: its first chunk; its window's corner
-  int rows, g_step;         // rows of D from the thread's first that exist
+  int rows, g_step;         // rows of D from the thread's first to the last
   int position, end, blocks;
   int height, width;
   int h, w;        // of the corner in x
-  int h_now;       // the same, or FAR
+  int h_now;       // h, or FAR past the end
   int h_end, w_end;  // limits of h and w: past the last output row and column
   // A k-block advances by images, rows and columns of positions, each with at most one carry.
   int h_step, w_step, x_step;

@@ -34,8 +34,8 @@ struct RowOperand : Operand<EXTENT, DEPTH_ / CHUNK, THREADS> {
   static_assert(DEPTH == 32, "two lines fill all banks");
   static DEVICE int line(int i) { return threadIdx.x / (DEPTH / CHUNK) + i * STRIDE; }
   static DEVICE int chunk(int) { return threadIdx.x % (DEPTH / CHUNK); }
-  // Two lines fill the 128 bytes of all banks: with the chunk index XORed with the pair of lines,
-  // the same chunk of any eight lines is in different banks.
+  // Two lines fill the 128 bytes of all banks: with the chunk index XORed with the index of the
+  // pair of lines, the same chunk of any eight lines is in different banks.
   static DEVICE int place(int line, int chunk) {
     return line * DEPTH + ((chunk ^ (line >> 1)) & 3) * CHUNK;
   }
@@ -47,8 +47,8 @@ struct RowOperand : Operand<EXTENT, DEPTH_ / CHUNK, THREADS> {
     }
     DEVICE SharedAt at(int i) const { return first + i * STRIDE * DEPTH * 2; }
   };
-  // Addresses, in the first stage, of the thread's row of fragments: of COUNT fragments of 16 rows
-  // of D from `first`, and of 16 values of k.
+  // Addresses, in the first stage, of the rows that the thread passes to ldmatrix, for COUNT
+  // fragments of 16 rows of D from `first` and 16 values of k.
   template <int COUNT>
   struct Fragments {
     SharedAt step_at[DEPTH / 16];

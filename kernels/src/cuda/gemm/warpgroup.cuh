@@ -5,7 +5,8 @@
 #include "multiply.cuh"
 #include "ptx_wgmma.cuh"
 
-// Lines of 64 bytes with chunk indices XORed with the pair of lines: the 64-byte swizzle.
+// Lines of 64 bytes with chunk indices XORed with the index of the pair of lines: the 64-byte
+// swizzle.
 template <int EXTENT, int DEPTH, int THREADS>
 struct WarpgroupRows : RowOperand<EXTENT, DEPTH, THREADS> {
   static constexpr uint64_t DESCRIPTOR = descriptor(16, 8 * DEPTH * 2, 2);
@@ -14,7 +15,7 @@ struct WarpgroupRows : RowOperand<EXTENT, DEPTH, THREADS> {
 };
 
 // Blocks of 64 rows (or columns) of D, each DEPTH lines of 128 bytes in the 128-byte swizzle. A
-// thread fills chunks of one line, APART apart.
+// thread fills every APART-th chunk of one line.
 template <int EXTENT, int DEPTH_, int THREADS>
 struct WarpgroupColumns : Operand<DEPTH_, EXTENT / CHUNK, THREADS> {
   static constexpr int DEPTH = DEPTH_, APART = THREADS / DEPTH, PIECE = 64 * DEPTH;
@@ -39,14 +40,14 @@ struct WarpgroupColumns : Operand<DEPTH_, EXTENT / CHUNK, THREADS> {
   };
 };
 
-// As Tile, by GROUPS warpgroups along the rows: a warp has 16 of each 64 rows, and all columns. The
-// swizzles repeat every 1,024 bytes, which stages must be aligned to.
+// Like Tile, computed by GROUPS warpgroups along the rows: a warp has 16 of each 64 rows, and all
+// columns. The swizzles repeat every 1,024 bytes, which stages must be aligned to.
 template <int ROWS_, int COLUMNS_, int STAGES_, int GROUPS_ = 1>
 struct WarpgroupTile {
   static constexpr int ROWS = ROWS_, COLUMNS = COLUMNS_, STAGES = STAGES_, GROUPS = GROUPS_;
   static constexpr int DEPTH = 32, THREADS = 128 * GROUPS;
   static constexpr bool GATHERED = false, PREFETCHES = true;  // an epilogue's inputs
-  static constexpr int SLICES_AHEAD = STAGES > 4;  // four stages leave no registers for that
+  static constexpr int SLICES_AHEAD = STAGES > 4;  // registers do not suffice with four stages
   static constexpr int GROUP_ROWS = ROWS / GROUPS;
   static constexpr int WARP_ROWS = GROUP_ROWS / 4, WARP_COLUMNS = COLUMNS, FRAGMENTS_APART = 64;
   static constexpr int STAGE = (ROWS + COLUMNS) * DEPTH;  // halves
@@ -119,7 +120,7 @@ struct Loop<WarpgroupTile<ROWS, COLUMNS, STAGES, GROUPS>, Left, Right, From> {
   }
 
   // Accumulates `k_blocks` k-blocks. Called by all threads of the block; at the end the stages are
-  // free. Order of summation: k only.
+  // free. Terms are added in order of k.
   DEVICE void run(Sums<T>& sums, int k_blocks) {
 #pragma unroll 1
     for (int stage = 0; stage < AHEAD; stage++) fill(stage * STAGE_BYTES);

@@ -158,7 +158,7 @@ pub(super) const GRAD_WEIGHT: &[Variant] = &[
     Variant { kernel: "conv2d_grad_weight_f16_low", ..LOW },
 ];
 
-/// The gradients with padded gradient rows, which only have small GEMMs.
+/// The gradients of convolutions whose output gradient is padded; they exist only with small tiles.
 pub(super) const GRAD_INPUT_PADDED: &[Variant] =
     &[Variant { kernel: "conv2d_grad_input_f16_padded_small", ..SMALL }];
 pub(super) const GRAD_WEIGHT_PADDED: &[Variant] =

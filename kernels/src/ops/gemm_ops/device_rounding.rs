@@ -1,5 +1,5 @@
-//! Ops that round intermediate values to fp16 on a GPU, but not in the CPU reference: how a
-//! comparison of both allows for the rounding error.
+//! Comparison tolerances for ops that round intermediate values to fp16 on a GPU, but not in the
+//! CPU reference.
 
 use std::any::Any;
 

@@ -53,13 +53,13 @@ pub(crate) struct Form {
     pub(crate) bias: bool,
     /// Residual added to `y`.
     pub(crate) residual: bool,
-    /// A count: the number of images, or rows, that hold data.
+    /// There is a count: the number of images, or rows, that hold data.
     pub(crate) counted: bool,
     pub(crate) epilogue: GradEpilogue,
     /// The residual is read at the nearest position.
     pub(crate) nearest: bool,
     pub(crate) relu: bool,
-    /// The gradient of `y` is already masked by the ReLU.
+    /// The ReLU mask is already applied to the gradient of `y`.
     pub(crate) masked: bool,
     /// The second output holds the signs of `y`.
     pub(crate) signs: bool,

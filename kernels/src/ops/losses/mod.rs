@@ -1,4 +1,4 @@
-//! Losses, their gradients, the selection of their input columns, and accuracies.
+//! Losses and their gradients, selection of the columns that a loss reads, and accuracies.
 
 pub mod accuracies;
 pub mod bce_loss;

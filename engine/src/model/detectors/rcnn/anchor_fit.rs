@@ -65,7 +65,7 @@ impl Fit {
             Some((proposed, left)) => {
                 format!("<code>model.anchors.sizes = {proposed:?}</code> would leave only {left}.")
             }
-            None => "No different sizes that were tried leave fewer unmatched.".to_string(),
+            None => "None of the other sizes tried leaves fewer unmatched.".to_string(),
         };
         let fate = match config.model.rpn.low_quality_matches {
             true => "only learnt from its best anchor",

@@ -138,8 +138,9 @@ table! {
         /// Smooth L1 changes from quadratic to linear at this error. Default 1/9; 0 is plain L1.
         #[key(range = 0.0..=1e6, resume = Step, mlperf = Model)]
         pub beta: f32 = 1.0 / 9.0,
-        /// Set of boxes that `post_nms_top_n_train` limits: those of one `"image"` (default), of a
-        /// `"batch"` (MLPerf; all images of a normalization group) or of one `"level"` of an image.
+        /// Set of boxes that `post_nms_top_n_train` limits: all of one `"image"` (default), of a
+        /// `"batch"` (MLPerf; all images of a group, `train.images_per_group`) or of one `"level"`
+        /// of an image.
         #[key(resume = Step, mlperf = Rule)]
         pub post_nms_scope: PostNmsScope = PostNmsScope::Image,
         /// Divisor of both losses: `"sampled"` (default), the number of sampled anchors, or
@@ -150,7 +151,7 @@ table! {
     }
 }
 
-/// Divisor of the sums of the RPN's losses, in each normalization group.
+/// Divisor of the sums of the RPN's losses, in each group of images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LossDivisor {
@@ -167,7 +168,7 @@ pub enum LossDivisor {
 pub enum PostNmsScope {
     /// All levels of one image.
     Image,
-    /// All images of one normalization group (`train.images_per_group`), all levels.
+    /// All images of one group (`train.images_per_group`), all levels.
     Batch,
     /// One level of one image.
     Level,
@@ -226,7 +227,7 @@ table! {
         /// torchvision's v2 and detectron2's LSJ models have `[256, 256, 256, 256]`.
         #[key(each = 1..=65_536, unit = "channels", resume = Step, mlperf = Model)]
         pub channels: Vec<usize> = Vec::new(),
-        /// Norm after each of these convolutions, instead of a bias: `"frozen_batch_norm"`,
+        /// Norm after each 3x3 convolution, instead of a bias: `"frozen_batch_norm"`,
         /// `"frozen_statistics"` or `"group_norm"`, with `norm_eps` and `norm_groups` of
         /// `[model.backbone]`. Default: none.
         #[key(resume = Step, mlperf = Model)]
@@ -255,7 +256,7 @@ table! {
 table! {
     /// `[model.cascade]`: additional box heads (Cascade R-CNN); each uses the boxes that the
     /// previous head predicts as RoIs. Scores are averaged over all heads; the mask head trains on
-    /// the RoIs of the first. Requires `box_head.class_agnostic = true`.
+    /// the RoIs of the first head. Requires `box_head.class_agnostic = true`.
     pub struct Cascade {
         /// IoU threshold for positive RoIs of each additional head. One or two values, above 0 and
         /// below 1; the first head uses `roi.fg_iou`. Default `[]`: no additional heads;
@@ -410,11 +411,11 @@ fn cascade(config: &Config, check: &mut Check) {
     let (cascade, heads) = (&config.model.cascade, config.model.cascade.fg_iou.len());
     let is_c4 = config.model.backbone.is_c4();
     check.require(!is_c4 || heads == 0, "model.cascade.fg_iou", || {
-        "conflicts with model.backbone.output = \"c4\", whose last stage is one head; remove it"
+        "conflicts with model.backbone.output = \"c4\", which supports only one box head; remove it"
             .into()
     });
     check.require(heads <= MAX_FURTHER_HEADS, "model.cascade.fg_iou", || {
-        format!("has {heads} values; a cascade has at most {MAX_FURTHER_HEADS} further heads")
+        format!("has {heads} values; a cascade has at most {MAX_FURTHER_HEADS} additional heads")
     });
     let is_between = cascade.fg_iou.iter().all(|&iou| iou > 0.0 && iou < 1.0);
     check.require(is_between, "model.cascade.fg_iou", || {
@@ -432,8 +433,7 @@ fn cascade(config: &Config, check: &mut Check) {
     }
     let shares = heads == 0 || config.model.box_head.class_agnostic;
     check.require(shares, "model.box_head.class_agnostic", || {
-        "is false, but the heads of a cascade take boxes that belong to no class; it must be true"
-            .into()
+        "is false, but in a cascade all classes share one box per RoI; it must be true".into()
     });
 }
 

@@ -74,8 +74,8 @@ fn normed(model: &Model) -> Vec<Normed> {
     [of_boxes].into_iter().chain(model.kind.has_masks().then_some(of_masks)).collect()
 }
 
-/// The class and mask predictors depend on the number of classes, except class-agnostic box deltas:
-/// these have exactly four rows, while per-class deltas have four for the background plus four per
+/// The class and mask predictors depend on the number of classes, except class-agnostic box deltas,
+/// which have exactly four rows, while per-class deltas have four for the background plus four per
 /// class.
 fn depends_on_classes(name: &str, shape: &[usize]) -> bool {
     const PREDICTORS: [&str; 2] =

@@ -37,7 +37,7 @@ const HEAD: &str = "rpn.head";
 const BOX_WEIGHTS: [f32; 4] = [1.0; 4];
 const INIT: Init = Init::Normal { std: 0.01 };
 
-/// Number of last convolutions that the loss path computes from patches, at most.
+/// Maximum number of final convolutions that the loss path computes from patches.
 const SPARSE_CONVS: usize = 2;
 
 /// The pyramid and its anchors.

@@ -3,7 +3,7 @@
 //
 //   anchors  [A, 4]  float  out  boxes in the order level, y, x, cell
 //
-// Launch: a thread per anchor of a part in x, in blocks of 256; parts in y.
+// Launch: x = a thread per anchor of a part, in blocks of 256; y = parts.
 // Cost: 16 bytes per anchor, 4.3 MB at 800x1344; memory-bound.
 // Numerics: bit-identical to the CPU: same operations in the same order.
 // Edges: a level with more than MAX_CELLS cell anchors is split into several parts.
@@ -14,7 +14,7 @@ constexpr int MAX_PARTS = 8;
 
 // Some cell anchors of a level, starting at `cell`, at each of its positions.
 struct Part {
-  uint64_t first;  // output row of the first of them at position 0
+  uint64_t first;  // output row of the first cell anchor at position 0
   int width;       // positions in a row of the map
   int positions;
   int pitch;  // anchors at a position, over all parts of the level

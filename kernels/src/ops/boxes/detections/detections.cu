@@ -19,7 +19,7 @@
 // pass; latency-bound.
 // Numerics: fp32; softmax and boxes use the CPU's operations in its order, so that decisions are
 // equal.
-// Edges: a RoI with a NaN logit detects nothing.
+// Edges: a RoI with a NaN logit gives no detection.
 //
 // Passes: score each class of each RoI; sort and NMS per class and image; count; merge the classes
 // of each image. Orders are (score descending, roi * classes + class ascending). NMS tests 64 boxes
@@ -64,8 +64,8 @@ DEVICE Box class_box(const Rois& rois, const Setting& setting, int roi, int c, i
   return box_clip(b, rois.sizes[n], setting.plus_one);
 }
 
-// Scores [num_classes, M] of candidates that pass score and size, else -1. One warp per RoI;
-// dynamic shared memory: num_classes + 1 floats per warp.
+// Scores [num_classes, M] of candidates that pass the score threshold and the minimum size, else
+// -1. One warp per RoI; dynamic shared memory: num_classes + 1 floats per warp.
 KERNEL(THREADS)
 detections_score_f16(const real* RESTRICT logits, const Rois rois, const Setting setting,
                      float* RESTRICT scores) {
@@ -165,8 +165,8 @@ DEVICE int suppress(const Box* boxes, const uint64_t* keys, int count, const Set
   return total;
 }
 
-// Sorts the candidates of one class in one image and suppresses. Grid: K, N; dynamic shared memory:
-// one bit per RoI.
+// Sorts the candidates of one class in one image and applies NMS. Grid: K, N; dynamic shared
+// memory: one bit per RoI.
 KERNEL_BLOCKS(THREADS, 4)
 detections_classes_f16(const Rois rois, const Setting setting, const Scratch scratch) {
   DYNAMIC_SHARED(dynamic);

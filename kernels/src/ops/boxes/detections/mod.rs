@@ -23,8 +23,8 @@ use crate::{Cost, OpError, TensorDesc, check, op};
 pub use cases::cases;
 
 op! {
-    /// Scores, decodes and suppresses. D is `per_image`; rows in use are contiguous, in image
-    /// order.
+    /// Computes scores, decodes boxes and applies NMS. D is `per_image`; rows in use are
+    /// contiguous, in image order.
     pub struct Detections = "detections" {
         /// Detections must have a score above this.
         pub score_threshold: f32,

@@ -2,7 +2,7 @@
 //!
 //! Matches torchvision's `BoxCoder.encode` (and maskrcnn-benchmark's with `plus_one`).
 //!
-//! Edge cases: rows with an invalid ground-truth index are also 0.
+//! Edge cases: rows with an invalid ground-truth index are 0 in both outputs.
 
 mod cases;
 
@@ -16,7 +16,7 @@ use crate::{Cost, TensorDesc, op};
 pub use cases::cases;
 
 op! {
-    /// Encodes the foreground rows.
+    /// Encodes the rows with a positive label.
     pub struct EncodeBoxes = "encode_boxes" {
         /// Weights of dx, dy, dw, dh in the box coding.
         pub weights: [f32; 4],

@@ -122,7 +122,7 @@ impl Taps {
     }
 }
 
-/// Length of a box side, at least 1, and that length rounded up to an integer.
+/// Length of a box side, at least 1, and the length rounded up to an integer.
 fn lengths(low: f32, high: f32) -> (f32, usize) {
     let length = (high - low).max(1.0);
     (length, length.ceil() as usize)

@@ -5,10 +5,10 @@ use crate::Role;
 use crate::case::boxes::boxes;
 use crate::case::{OpCase, index, integers, uniform};
 
-/// No image, no row, no output slot, one row, prime sizes, row counts around a chunk of 64 and
-/// around a band of 33 chunks in the CUDA kernel, and 2000 rows per level as in a training step;
-/// then unsorted levels, more levels than CUDA has slots for, IoUs at the threshold, and rows that
-/// are mostly suppressed.
+/// No image, no row, no output slot, one row, prime sizes, row counts near the sizes of a chunk
+/// (64) and of a band (33 chunks) of the CUDA kernel, and 2000 rows per level as in a training
+/// step; then unsorted levels, more levels than CUDA has slots for, IoUs at the threshold, and rows
+/// that are mostly suppressed.
 pub fn cases() -> Vec<OpCase> {
     let shapes = [
         (0, 7, 5, 3),
@@ -63,8 +63,8 @@ pub fn cases() -> Vec<OpCase> {
         .collect()
 }
 
-/// Pairs of boxes whose IoU is the threshold, or differs from it by up to 20 units in the last
-/// place of a side.
+/// Pairs of boxes whose IoU is at the threshold or close to it: the height of one box varies by up
+/// to 20 units in the last place.
 fn at_the_threshold() -> OpCase {
     let pairs = (0..41).flat_map(|i| {
         let (left, height) = (100.0 * i as f32, f32::from_bits(8f32.to_bits() + i - 20));

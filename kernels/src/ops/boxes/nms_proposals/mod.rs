@@ -73,7 +73,7 @@ op! {
 }
 
 impl NmsProposals {
-    /// Maximum survivors computed per level of an image: the selection keeps no more.
+    /// Maximum survivors computed per level of an image, since the selection keeps no more.
     fn most_of_level(&self) -> usize {
         self.level_top_n.map_or(self.post_top_n, |most| most.min(self.post_top_n))
     }
@@ -274,7 +274,7 @@ fn scratch(
     StructArg::new().pointers(pointers, ARRAYS).arg()
 }
 
-/// Keeps the `count` best survivors of a group of images, without reordering those of an image.
+/// Keeps the `count` best survivors of a group of images; survivors of an image stay in order.
 fn cut(group: &mut [Vec<u64>], count: usize) {
     let rank = |key: u64| key >> 32;
     let mut all: Vec<(u64, usize, usize)> = group

@@ -13,8 +13,8 @@
 // Launch: sort, compare, walk, select (for groups of images), and merge; see each kernel.
 // Cost: 12 images of 4 x 2,000 + 819 rows: 100M pairs of 20 operations, compute-bound, and 28 MB of
 // bit masks, mostly in L2; the walk is latency-bound, 32 steps.
-// Numerics: IoU in fp32 with the CPU's operations in its order where a product cannot decide, so
-// that decisions are equal.
+// Numerics: IoU in fp32 with the CPU's operations in its order where the test without a division is
+// not decisive, so that decisions are equal.
 // Edges: rows with a negative or NaN score are ignored.
 //
 // Passes: sort the rows of each level of an image; compare each with the rows after it, one bit per
@@ -273,7 +273,7 @@ struct ImageGroup {
       for (int g = 0; groups[g].start >= 0; g++) {
         const uint64_t* kept = scratch.kept + n * rows + groups[g].start;
         for (int first = threadIdx.x; first < counts[g]; first += IN_FLIGHT * SELECT_THREADS) {
-          // One block reads all survivors: it waits for many at once.
+          // A single block reads all survivors, so it keeps many loads in flight.
           uint64_t keys[IN_FLIGHT];
 #pragma unroll
           for (int l = 0; l < IN_FLIGHT; l++) {

@@ -6,7 +6,8 @@ use super::RoiLevels;
 use crate::case::boxes::boxes;
 use crate::case::{OpCase, integers};
 
-/// No RoI, one RoI, a prime number, around a block of 256, and 512 RoIs in each of 12 images.
+/// No RoI, one RoI, a prime number of RoIs, near the block size of 256, and 512 RoIs in each of 12
+/// images.
 pub fn cases() -> Vec<OpCase> {
     [0, 1, 101, 255, 256, 257, 6144]
         .iter()

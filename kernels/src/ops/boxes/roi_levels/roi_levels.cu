@@ -9,7 +9,7 @@
 // Cost: 24 bytes per RoI; latency-bound.
 // Numerics: fp32 in torchvision's order; sqrt and division rounded to nearest, log2f within 1 ulp
 // and exact at powers of two, the level boundaries.
-// Edges: no area goes to the finest level, NaN to the level nearest 0.
+// Edges: a zero-area RoI gets the finest level, a NaN area the level nearest to 0.
 #include "boxes.cuh"
 
 KERNEL(256)

@@ -8,9 +8,9 @@ use crate::case::{OpCase, floats, integers, normal};
 type Maps<'a> = &'a [(usize, usize)];
 
 /// An empty batch, empty levels, k below, at and above the size of a level, more than eight levels,
-/// and the levels of a training step; levels around the largest that CUDA sorts directly (4,096),
-/// and a k above that size; logits that are mostly equal, some NaN or infinite; and logits that are
-/// f32 on every device.
+/// and the levels of a training step; level sizes near the maximum that CUDA sorts directly
+/// (4,096), and a k above it; logits that are mostly equal, some NaN or infinite; and logits that
+/// are f32 on every device.
 pub fn cases() -> Vec<OpCase> {
     let shapes: [(usize, usize, Maps<'static>); 11] = [
         (4, 0, &[(2, 3)]),
@@ -42,7 +42,8 @@ pub fn cases() -> Vec<OpCase> {
     random.chain(ties).chain([f32s]).collect()
 }
 
-/// A level of two spans with few distinct logits, in the element type of `role`.
+/// A level of two blocks of logits (`SPAN` each) with few distinct values, in the element type of
+/// `role`.
 fn tied(role: Role) -> OpCase {
     let shape = [2, 53, 67, 3];
     let special = [-0.0, 0.0, f32::NAN, f32::NEG_INFINITY, f32::INFINITY, -1.0, 1.0];

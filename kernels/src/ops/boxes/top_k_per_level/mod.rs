@@ -118,7 +118,7 @@ const SPAN: usize = 8192;
 /// Bins of the histograms of one image and level.
 const BINS: usize = 3 * 2048;
 
-/// The values of a level that the launches need.
+/// Properties of a level that the launches need.
 struct Level {
     len: usize,
     kept: usize,

@@ -5,12 +5,11 @@
 //   idx         [N, slots]              int         out      anchors, best first per level
 //   level_of    [slots]                 int         out      level of each slot
 //   histograms  [RADIX_PASSES, DIGITS]  uint        scratch  of each image and level
-//   counts      [blocks, 2]             int         scratch  a block's logits over and at its bound
+//   counts      [blocks, 2]             int         scratch  counts above and at the boundary
 //   keys        [capacity]              uint64      scratch  keys to be sorted
 //
 // Launch: blocks of 256 over SPAN logits, levels, images; the sort uses one block of 1,024 per
-// level
-// and image; grids follow from shapes.
+// level and image; grids follow from shapes.
 // Cost: 12 images of 800x1344, k = 2,000: 3.2M logits read four times from L2 (6.4 MB each), then
 // 66 sorting steps; bound by the latency of 6 launches.
 // Numerics: exact.
@@ -157,8 +156,8 @@ DEVICE void histogram(const Levels<T>& levels, Scratch scratch, int pass) {
     if (bins[d] != 0) atomicAdd(&total[d], bins[d]);
 }
 
-// Counts of eight logits: those ranked before the boundary, in the upper half of the word, and at
-// it.
+// Counts, among eight logits, how many rank before the boundary (upper half of the word) and at it
+// (lower half).
 DEVICE int count_both(const float (&values)[VECTOR], int count, int shift, unsigned prefix) {
   int both = 0;
   for (int v = 0; v < VECTOR; v++) {

@@ -2,11 +2,11 @@
 //
 // fill_bucket, for each of up to 64 gradients:
 //   grad    [len]    float  in   the gradient
-//   bucket  [total]  real   out  grad times scale, at element first and on
+//   bucket  [total]  real   out  grad times scale, from element first on
 //
 // empty_bucket, for each of up to 64 gradients:
 //   grad    [len]    float  out  the gradient
-//   bucket  [total]  real   in   its elements, at element first and on
+//   bucket  [total]  real   in   its elements, from element first on
 //
 // Launch: blocks of 256 threads, 4,096 elements per block; first_block maps blocks to gradients.
 // Cost: 6 bytes per element, 0.26 GB for the 44 million of Mask R-CNN R50-FPN; memory-bound.

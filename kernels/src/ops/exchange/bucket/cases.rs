@@ -4,8 +4,8 @@ use super::{EmptyBucket, FillBucket};
 use crate::Role;
 use crate::case::{OpCase, normal};
 
-/// No gradient; sizes 0, 1, prime numbers and around a block, at offsets of every alignment; more
-/// gradients than one launch supports; and a bottleneck of res4.
+/// No gradient; sizes 0, 1, prime numbers and near the block size, at offsets of every alignment;
+/// more gradients than one launch supports; and a bottleneck of res4.
 pub fn cases() -> Vec<OpCase> {
     let lists: [(&str, &[&[usize]]); 6] = [
         ("no gradient", &[]),

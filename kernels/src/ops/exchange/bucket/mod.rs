@@ -2,8 +2,8 @@
 //!
 //! [`FillBucket`]. Tensors: `grad_i` (f32 on CUDA too, any shape, n >= 0 of them, in) -> `bucket
 //! [total]` (Role::Gradient, overwritten): every element times `scale`, gradients in the order of
-//! the inputs, without gaps. With `scale` = 1 / ranks the all-reduce gives the mean, and no term of
-//! the sum is larger than the rank's gradient.
+//! the inputs, without gaps. With `scale` = 1 / ranks the all-reduce gives the mean, and scaling
+//! before the sum reduces the risk of overflow.
 //!
 //! [`EmptyBucket`]. Tensors: `bucket [total]` (Role::Gradient, in) -> `grad_i`
 //! (Role::WeightGradient, of the shapes given, overwritten): the elements in the same order.

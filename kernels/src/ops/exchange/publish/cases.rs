@@ -9,8 +9,8 @@ use crate::case::{OpCase, constant, integers, normal};
 /// for which the comparison of floats would not detect the error.
 const BEFORE_INFINITY: i32 = 0x7f7f_ffff;
 
-/// No input, lengths 0 and 1, lengths around a block, a ring wider than the values, and the values
-/// that a training step publishes.
+/// No input, lengths 0 and 1, lengths near the block size, a ring wider than the values, and the
+/// values that a training step publishes.
 pub fn cases() -> Vec<OpCase> {
     vec![
         case("nothing", &[], [1, 1], 0),

@@ -10,10 +10,10 @@
 //! `ring_step`, as the bit pattern of an i32: it starts at 1, so a zeroed ring holds no row.
 //!
 //! On CUDA the ring is in pinned host memory that the device writes and the host polls. The
-//! sequence number is written last, after a system-wide fence: a host that sees it sees the
-//! complete row. (A number written first, or with the values, could become visible to the host
-//! before them.) A row is overwritten `rows` steps later, so the host may launch at most that many
-//! steps past the last row that it has read.
+//! sequence number is written last, after a system-wide fence: when the host reads the new number,
+//! the complete row is visible. (A number written first, or with the values, could become visible
+//! to the host before them.) A row is overwritten `rows` steps later, so the host may launch at
+//! most that many steps past the last row that it has read.
 //!
 //! Edge cases: i32 values above 2^24 are rounded. The sequence wraps after 2^31 steps.
 

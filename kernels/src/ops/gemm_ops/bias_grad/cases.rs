@@ -4,8 +4,8 @@ use super::BiasGrad;
 use crate::Role;
 use crate::case::{OpCase, integers, normal};
 
-/// No rows, one row, prime sizes, row counts around a block, a map of a training step, widths above
-/// one tile, and fp32 gradients.
+/// No rows, one row, prime sizes, row counts near the block size, a map of a training step, widths
+/// above one tile, and fp32 gradients.
 pub fn cases() -> Vec<OpCase> {
     let shapes: [&[usize]; 7] =
         [&[0, 3], &[1, 1], &[5, 7, 11], &[511, 13], &[512, 13], &[513, 13], &[2, 25, 42, 256]];

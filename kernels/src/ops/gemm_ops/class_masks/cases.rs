@@ -46,7 +46,7 @@ fn case(shape: [usize; 4], classes: usize, count: i32) -> OpCase {
 }
 
 /// The gradient op for the inputs of `case`: `relu` sets dx to 0 where x is not positive, and
-/// `bias_grad` adds the output of sums of dx.
+/// `bias_grad` adds the output with the sums of dx.
 fn gradient(case: &OpCase, relu: bool, bias_grad: bool) -> OpCase {
     let [x, w, _, labels, count] = &case.inputs[..] else { unreachable!("five inputs") };
     let g = normal(Role::Gradient, &x.desc.shape[..3], 5, 1.0);

@@ -1,8 +1,8 @@
 //! Mask logits of each row's own class: a mask predictor that computes only the channel of that
 //! class.
 //!
-//! Equals a 1x1 convolution of `x` with all filters `w`, of which each row keeps the channel of its
-//! label: a training step needs no other channels.
+//! Equals a 1x1 convolution of `x` with all filters `w`, from which each row keeps only the channel
+//! of its label; a training step needs no other channels.
 
 mod cases;
 

@@ -7,9 +7,9 @@ use crate::cpu::HostTensor;
 use crate::matmul::out_extent;
 use crate::ops::relu_mask::one_sided;
 
-/// No images, one value, prime sizes, every kernel size of the model, sizes around a tile, more
-/// channels than a block of the reduction, a stride larger than the kernel; then shapes for which
-/// CUDA uses different tilings, and FPN's 3x3 convolution at C5.
+/// No images, one value, prime sizes, every kernel size of the model, sizes near the tile size,
+/// more channels than a block of the reduction, a stride larger than the kernel; then shapes for
+/// which CUDA uses different tilings, and FPN's 3x3 convolution at C5.
 pub fn cases() -> Vec<OpCase> {
     let shapes: [([usize; 4], [usize; 4]); 10] = [
         ([0, 5, 5, 3], [4, 3, 1, 1]),

@@ -8,12 +8,12 @@
 //   partials  [N*H / chunk, C*7*7]  float  out  sums over chunks of rows
 //   dw        [C, 7, 7, 1]          float  out  gradient of the filters
 //
-// Launch: y = tiles of 64 channels, two per lane; x = rows of the maps, for the filter
-// gradient chunks of rows.
+// Launch: y = tiles of 64 channels, two per lane; x = rows of the maps, for the filter gradient
+// chunks of rows.
 // Cost: 2 * 49 * N*H*W*C FLOPs without tensor cores; on C2 of 12 images of 800x1344 with 96
 // channels 7.6 GFLOP.
 // Numerics: fp32, in order of the taps; deterministic.
-// Edges: C is even; padded by 3, so that sizes stay.
+// Edges: C is even; padded by 3, so that the output has the size of the input.
 //
 // A warp computes strips of 8 columns; for the filter gradient each of 7 warps handles one filter
 // row. The gradient of the input is the same convolution of g with the filters rotated by 180

@@ -15,13 +15,13 @@
 // threads; stages in dynamic shared memory.
 // Cost: 2*N*P*Q*K*R*S*C FLOPs; compute-bound.
 // Numerics: fp32 accumulation in order of k; deterministic.
-// Edges: images past the count are not read; a class without taps gets 0 (or the epilogue's
-// value for 0).
+// Edges: images past the count are not read; a class without taps gets 0 (or the epilogue's value
+// for 0).
 //
 // A stride splits the positions of x into stride^2 residue classes, and each class uses only its
 // own taps: it is a convolution of stride 1, without multiplications by padding zeros.
 //
-// GEMM, per class: GradInput of gemm/passes.cuh. With bias and ReLU it is also a transposed
+// GEMM, per class: GradInput of gemm/passes.cuh. With bias and ReLU it also computes a transposed
 // convolution. conv2d_reduce_gradient_f16 sums the partials; there are none if `real` is float.
 #include "platform.cuh"
 #include "conv2d_grad_input.cuh"

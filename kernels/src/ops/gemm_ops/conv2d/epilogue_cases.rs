@@ -114,9 +114,9 @@ fn case(
     OpCase::new(label, op, inputs)
 }
 
-/// The gradient of w: no images, one value, prime sizes, strides, large tiles, several for all
-/// filters, split-k, and filters whose columns CUDA pads; with and without a count; images past the
-/// count hold NaN.
+/// The gradient of w: no images, one value, prime sizes, strides, one and several large tiles
+/// across the filters, split-k, and filters whose columns CUDA pads; with and without a count;
+/// images past the count hold NaN.
 pub(super) fn grad_weight_cases() -> Vec<OpCase> {
     let shapes: [([usize; 4], [usize; 4]); 16] = [
         ([0, 5, 5, 3], [4, 3, 1, 1]),

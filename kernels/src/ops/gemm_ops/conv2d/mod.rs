@@ -66,7 +66,7 @@ op_inputs! {
         bias,
         /// `[N, P, Q, K]`.
         residual,
-        /// Images that hold data, `[1]` i32.
+        /// Number of images that hold data, `[1]` i32.
         count,
     }
 }

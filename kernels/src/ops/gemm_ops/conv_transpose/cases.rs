@@ -8,8 +8,8 @@ use crate::ops::relu_mask::one_sided;
 use crate::signs::signs_of;
 use crate::{GradEpilogue, Role, TensorDesc};
 
-/// No images, one value, prime sizes, sizes around a tile, CUDA's large tiles, and the mask head of
-/// the small model.
+/// No images, one value, prime sizes, sizes near the tile size, CUDA's large tiles, and the mask
+/// head of the small model.
 pub fn cases() -> Vec<OpCase> {
     let doubled: [([usize; 4], usize); 9] = [
         ([0, 3, 3, 4], 5),

@@ -27,7 +27,7 @@ pub struct ConvTranspose {
     pub relu: bool,
     /// The last input is `count [1] i32`, the number of images that hold data.
     pub counted: bool,
-    /// The single consumer of y already masks the gradient of y by the ReLU.
+    /// The single consumer of y already applies the ReLU mask to the gradient of y.
     pub masked: bool,
 }
 
@@ -42,7 +42,7 @@ op_inputs! {
         b,
     }
     optional {
-        /// Images that hold data, `[1]` i32.
+        /// Number of images that hold data, `[1]` i32.
         count,
     }
 }

@@ -4,8 +4,8 @@ use super::FoldNorm;
 use crate::Role;
 use crate::case::{OpCase, normal, uniform};
 
-/// No filters, empty filters, one value, prime sizes, sizes around a block, and a convolution of a
-/// head.
+/// No filters, empty filters, one value, prime sizes, sizes near the block size, and a convolution
+/// of a head.
 pub fn cases() -> Vec<OpCase> {
     let shapes: [&[usize]; 8] = [
         &[0, 3],

@@ -1,5 +1,5 @@
-// Folds the norm after a convolution into its weights and a bias, and the gradients; torch's
-// batch_norm with constant statistics.
+// Folds the batch norm that follows a convolution into the convolution's weights and a bias, and
+// computes the gradients; torch's batch_norm with constant statistics.
 //
 // fold_norm:
 //   w                       [K, len]  real   in   filters

@@ -7,9 +7,9 @@ use crate::ops::layer::Layer;
 use crate::ops::relu_mask::one_sided;
 use crate::{GradEpilogue, Role};
 
-/// No rows, one row, prime sizes, sizes around a tile, a reduction in several blocks, RoI features
-/// with convolution weights, the first head layer of the small model, and predictors whose columns
-/// CUDA pads.
+/// No rows, one row, prime sizes, sizes near the tile size, a reduction in several blocks, RoI
+/// features with convolution weights, the first head layer of the small model, and predictors whose
+/// columns CUDA pads.
 pub fn cases() -> Vec<OpCase> {
     let rows: [(&[usize], &[usize]); 10] = [
         (&[0, 3], &[2, 3]),

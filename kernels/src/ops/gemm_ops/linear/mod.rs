@@ -35,7 +35,7 @@ op_inputs! {
         b,
     }
     optional {
-        /// Rows that hold data, `[1]` i32.
+        /// Number of rows that hold data, `[1]` i32.
         count,
     }
 }

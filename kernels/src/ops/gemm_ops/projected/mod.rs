@@ -122,7 +122,7 @@ impl Kernel for Projected {
         Traits { on_tensor_cores: true, ..Traits::default() }
     }
 
-    /// The projection's output, and the scratch memory of the convolutions.
+    /// Elements of the projection's output and of the scratch memory of the convolutions.
     fn cpu_workspace_len(&self, inputs: &[TensorDesc]) -> usize {
         let shapes = self.shapes(inputs, |desc| desc);
         shapes[0].out_positions() * shapes[0].filters

@@ -5,7 +5,7 @@ use crate::Role;
 use crate::case::{OpCase, floats, normal};
 use crate::cpu::HostTensor;
 
-/// Sizes 0, 1, prime numbers and around a block, and a C5 map of a training step.
+/// Sizes 0, 1, prime numbers and near the block size, and a C5 map of a training step.
 pub fn cases() -> Vec<OpCase> {
     let shapes: [&[usize]; 6] = [&[0], &[1], &[5, 7, 11], &[16383], &[16385], &[2, 25, 42, 256]];
     shapes

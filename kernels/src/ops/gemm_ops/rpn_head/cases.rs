@@ -4,8 +4,9 @@ use super::{HIDDEN_ROUNDING, RpnHead};
 use crate::Role;
 use crate::case::{ORDER_FLOOR, OpCase, normal};
 
-/// No images, one position, one level, small tiles, several for all filters, large tiles, two for
-/// all filters, channels that are not a multiple of a k-block, and one to three anchors.
+/// No images, one position, one level, small tiles, one and several across the filters, large
+/// tiles, one and two across the filters, channels that are not a multiple of a k-block, and one to
+/// three anchors.
 pub fn cases() -> Vec<OpCase> {
     type Row<'a> = (usize, &'a [[usize; 2]], [usize; 2], usize);
     let rows: [Row<'_>; 6] = [

@@ -116,7 +116,7 @@ impl Kernel for RpnHead {
         Traits { on_tensor_cores: true, ..Traits::default() }
     }
 
-    /// A hidden map, and the scratch memory of its convolutions.
+    /// Elements of a hidden map and of the scratch memory of its convolutions.
     fn cpu_workspace_len(&self, inputs: &[TensorDesc]) -> usize {
         let RpnHeadInputs { b, b_deltas, maps, .. } = RpnHeadInputs::of(inputs);
         let of_map = |map: &&TensorDesc| {

@@ -4,8 +4,8 @@ use super::ScaleWeights;
 use crate::Role;
 use crate::case::{OpCase, normal, uniform};
 
-/// No tensor; sizes 0, 1, prime numbers and around a block; filters whose length is not a multiple
-/// of a vector; more tensors than a launch supports; and a bottleneck of res4.
+/// No tensor; sizes 0, 1, prime numbers and near the block size; filters whose length is not a
+/// multiple of a vector; more tensors than a launch supports; and a bottleneck of res4.
 pub fn cases() -> Vec<OpCase> {
     let lists: [(&str, &[&[usize]]); 5] = [
         ("no weights", &[]),

@@ -97,7 +97,8 @@ impl Kernel for Stem {
         Traits { on_tensor_cores: true, ..Traits::default() }
     }
 
-    /// The image without its fourth channel, and the scratch memory of the convolution.
+    /// Elements of the images without their fourth channel, and of the scratch memory of the
+    /// convolution.
     fn cpu_workspace_len(&self, inputs: &[TensorDesc]) -> usize {
         let shape = conv_shape(&inputs[0], &inputs[1]);
         image_len(&shape) + gather_workspace_len(&shape)

@@ -128,7 +128,7 @@ op! {
         g: real "[N, H, W, C]",
     }
     optional {
-        /// A gradient of the coarser map, added to this one.
+        /// An additional gradient of the coarser map, which is added to the result.
         other: real "[N, height, width, C]" if |op| op.epilogue.other,
     }
     out {

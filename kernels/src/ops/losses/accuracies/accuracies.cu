@@ -28,7 +28,7 @@ REALS(fp16, fp32)
 constexpr int COUNTS = 15;
 constexpr int BLOCKS = 128;
 
-// The counts of a tally, in its order.
+// Indices of the counts in a tally.
 enum Count {
   IMAGES,
   FOREGROUND,

@@ -34,7 +34,7 @@ pub fn cases() -> Vec<OpCase> {
 }
 
 /// The sizes are rows, classes, anchors, images, and proposals and objects per image; `masks` is
-/// the rows and the side of masks. See [`decide`] for the predictions.
+/// the number of mask rows and the side of a mask. See [`decide`] for the predictions.
 fn case([m, k, a, n, p, g]: [usize; 6], masks: Option<[usize; 2]>, plus_one: bool) -> OpCase {
     let logits = |shape: &[usize], seed| uniform(Role::Activation, shape, seed, -3.0, 3.0);
     let mut inputs = vec![
@@ -60,8 +60,8 @@ fn case([m, k, a, n, p, g]: [usize; 6], masks: Option<[usize; 2]>, plus_one: boo
     OpCase::new(label, op, inputs)
 }
 
-/// Makes every third row predict its label and every fifth row the background, which few random
-/// logits do.
+/// Makes every third row predict its label and every fifth row the background, since random logits
+/// rarely do.
 fn decide(classes: &mut [HostTensor], k: usize) {
     let [logits, labels] = classes else { panic!("logits and labels") };
     for (row, label) in labels.as_i32().iter().enumerate() {

@@ -1,8 +1,8 @@
 //! Counts of correct and wrong predictions in a training step, for its accuracies.
 //!
-//! Matches detectron2: `_log_classification_stats` (classes), `mask_rcnn_loss` (masks, split at
-//! logit 0 and target 0.5), `RPN.losses` (sampled anchors). The recall of anchors (logit above 0)
-//! and of objects (covered by a proposal with an IoU of 0.5 or more) matches Tensorpack's
+//! Matches detectron2: `_log_classification_stats` (classes), `mask_rcnn_loss` (masks, thresholded
+//! at logit 0 and target 0.5), `RPN.losses` (sampled anchors). The recall of anchors (logit above
+//! 0) and of objects (covered by a proposal with an IoU of 0.5 or more) matches Tensorpack's
 //! `recall_th0.5` and `recall_iou0.5`.
 //!
 //! Edge cases: of classes with equal logits the one with the lowest index is predicted. A NaN logit
@@ -21,7 +21,7 @@ use crate::{Cost, TensorDesc, op};
 pub use cases::cases;
 
 op! {
-    /// Counts correct and wrong predictions. Integers throughout.
+    /// Counts correct and wrong predictions, in integers.
     #[derive(Copy, Eq)]
     pub struct Accuracies = "accuracies" {
         /// Box corners are inclusive: width = x2 - x1 + 1.

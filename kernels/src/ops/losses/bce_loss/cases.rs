@@ -5,7 +5,7 @@ use crate::Role;
 use crate::case::boxes::in_order;
 use crate::case::{OpCase, constant, integers, normal};
 
-/// 0 and 1 rows, prime row counts, row counts around a block of the sum, and the samples of 12
+/// 0 and 1 rows, prime row counts, row counts near the block size of the sum, and the samples of 12
 /// images.
 pub fn cases() -> Vec<OpCase> {
     let rows =
@@ -31,7 +31,7 @@ fn case(rows: usize, images: usize, ipg: usize, rows_per_image: Option<usize>) -
     OpCase::new(label, BceLoss { ipg, rows_per_image }, inputs).grad(&[0])
 }
 
-/// More groups than the CUDA kernels count at a time, unused images, and rows that belong to them.
+/// More groups than the CUDA kernels count at a time, unused images, and rows of unused images.
 fn many_groups(rows_per_image: Option<usize>) -> OpCase {
     let mut case = case(2053, 2053, 1, rows_per_image);
     case.label = "many groups, and rows of no image".into();

@@ -6,7 +6,8 @@ use crate::case::boxes::in_order;
 use crate::case::{OpCase, constant, integers, normal, uniform};
 use crate::cpu::HostTensor;
 
-/// 0 and 1 rows, prime row counts, row counts around a block of the sum, and the RoIs of 2 images.
+/// 0 and 1 rows, prime row counts, row counts near the block size of the sum, and the RoIs of 2
+/// images.
 pub fn cases() -> Vec<OpCase> {
     let rows = [(0, 1), (1, 1), (7, 2), (13, 5), (255, 3), (256, 3), (257, 3), (1024, 2)];
     rows.iter().flat_map(|&(rows, images)| [1, 2].map(|ipg| case(rows, images, ipg))).collect()

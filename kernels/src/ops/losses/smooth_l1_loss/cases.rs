@@ -5,7 +5,8 @@ use crate::Role;
 use crate::case::boxes::in_order;
 use crate::case::{OpCase, constant, integers, normal, uniform};
 
-/// 0 and 1 rows, prime row counts, row counts around a block of the sum, and the RoIs of 2 images.
+/// 0 and 1 rows, prime row counts, row counts near the block size of the sum, and the RoIs of 2
+/// images.
 pub fn cases() -> Vec<OpCase> {
     let rows = [(0, 1), (1, 1), (7, 2), (13, 5), (255, 3), (256, 3), (257, 3), (4500, 2)];
     let few = rows.iter().flat_map(|&(rows, images)| {
@@ -48,7 +49,7 @@ fn case(
     case.grad_bounds(1e-3, 2e-2)
 }
 
-/// More groups than the CUDA kernels count at a time, unused images, and rows that belong to them.
+/// More groups than the CUDA kernels count at a time, unused images, and rows of unused images.
 fn many_groups(rows_per_image: Option<usize>) -> OpCase {
     let mut case = case(2053, 2053, 1.0, 1, rows_per_image);
     case.label = "many groups, and rows of no image".into();

@@ -7,8 +7,8 @@ use crate::Role;
 use crate::case::boxes::in_order;
 use crate::case::{OpCase, constant, integers, normal};
 
-/// 0 and 1 rows, prime row counts, row counts around a block of the sum (256), and the RoIs of 2
-/// COCO images.
+/// 0 and 1 rows, prime row counts, row counts near the block size of the sum (256), and the RoIs of
+/// 2 COCO images.
 pub fn cases() -> Vec<OpCase> {
     let rows = [
         (0, 5, 1),
@@ -40,7 +40,7 @@ fn case(rows: usize, classes: usize, images: usize, ipg: usize) -> OpCase {
     OpCase::new(label, SoftmaxCrossEntropy { ipg, rows_per_image: None }, inputs).grad(&[0])
 }
 
-/// More groups than the CUDA kernels count at a time, unused images, and rows that belong to them.
+/// More groups than the CUDA kernels count at a time, unused images, and rows of unused images.
 fn many_groups() -> OpCase {
     let mut case = case(1100, 7, 1100, 1);
     case.label = "many groups, and rows of no image".into();

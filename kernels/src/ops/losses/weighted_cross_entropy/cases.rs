@@ -7,8 +7,8 @@ use crate::Role;
 use crate::case::boxes::in_order;
 use crate::case::{OpCase, constant, index, integers, normal};
 
-/// 0 and 1 rows, prime row counts, row counts around a block of the sum, more classes than fit in
-/// one kernel argument, and the RoIs of 2 COCO images.
+/// 0 and 1 rows, prime row counts, row counts near the block size of the sum, more classes than fit
+/// in one kernel argument, and the RoIs of 2 COCO images.
 pub fn cases() -> Vec<OpCase> {
     let rows = [
         (0, 5, 1),
@@ -44,7 +44,7 @@ fn case(rows: usize, classes: usize, images: usize, ipg: usize, label_smoothing:
     OpCase::new(label, op, inputs).grad(&[0])
 }
 
-/// More groups than blocks, unused images, and rows that belong to unused images.
+/// More groups than blocks, unused images, and rows of unused images.
 fn many_groups() -> OpCase {
     let mut case = case(1100, 7, 1100, 1, 0.1);
     case.label = "many groups, and rows of no image".into();

@@ -60,8 +60,8 @@ mod tests {
         assert_eq!(y[0].as_f32(), expected.concat());
     }
 
-    /// At every cell of a map, two convolutions of its 5x5 patch equal those of the whole map;
-    /// without the op they differ at the border.
+    /// At every cell of a map, two convolutions of its 5x5 patch equal two convolutions of the
+    /// whole map; without the op they differ at the border.
     #[test]
     fn two_patch_convs_match_full_map_convs() {
         let (height, width, channels, filters) = (3, 4, 2, 3);

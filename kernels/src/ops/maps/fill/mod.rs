@@ -50,7 +50,7 @@ impl Op for Fill {
     }
 }
 
-/// Sizes 0, 1, a prime number, and around a block.
+/// Sizes 0, 1, a prime number, and near the block size.
 pub fn cases() -> Vec<OpCase> {
     [0, 1, 13, 2048, 2049]
         .iter()

@@ -4,9 +4,9 @@ use super::GatherPatches;
 use crate::Role;
 use crate::case::{OpCase, integers, normal};
 
-/// No anchors, one cell, prime sizes, heights around a band of 8 rows, the sampled anchors of two
-/// images over five levels, and more anchors and channels than a block processes at once; patches
-/// with a reach of one and of two.
+/// No anchors, one cell, prime sizes, heights near the size of a band (8 rows), the sampled anchors
+/// of two images over five levels, and more anchors and channels than a block processes at once;
+/// patches with a reach of one and of two.
 pub fn cases() -> Vec<OpCase> {
     vec![
         case((3, 1), 2, &[[7, 5]], 3, 0),
@@ -23,7 +23,7 @@ pub fn cases() -> Vec<OpCase> {
     ]
 }
 
-/// `a` anchors per cell, and the reach of the patches.
+/// `a` is the number of anchors per cell, `b` the number of patches per image.
 fn case(
     (a, reach): (usize, usize),
     images: usize,

@@ -11,8 +11,8 @@
 //   idx   [N, per_image]            int   in   as above
 //   maps  [N, height, width, C]     real  out  gradient of each level's map
 //
-// Launch: a block of 256 per row; the gradient's per 8x8 tile of each map and 16 vectors of 8
-// channels (x8), or 16 channels.
+// Launch: a block of 256 per row; for the gradient, one per 8x8 tile of each map and 16 vectors of
+// 8 channels (x8), or 16 channels.
 // Cost: 2 * S * S * C bytes twice per row; the gradient writes the maps once (12 images of
 // 800x1344: 0.55 GB); memory-bound.
 // Numerics: exact copies; the gradient sums in fp32 in the order of the rows.

@@ -88,7 +88,7 @@ impl Kernel for GatherPatches {
     }
 }
 
-/// The kernel argument `PatchGradients` for `g` and `idx`; without inputs, for no patches.
+/// The kernel argument `PatchGradients` for `g` and `idx`, or for no patches if `inputs` is `None`.
 pub(crate) fn gradients_arg(inputs: Option<[Buffer<'_>; 2]>, anchors_per_cell: usize) -> Arg {
     let (pointers, per_image) = match inputs {
         Some([g, idx]) => (vec![g.read(), idx.read()], idx.dim(1)),

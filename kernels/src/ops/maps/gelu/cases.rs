@@ -4,7 +4,7 @@ use super::Gelu;
 use crate::Role;
 use crate::case::{OpCase, normal};
 
-/// Sizes 0, 1, around a vector, and prime numbers, and values of large magnitude.
+/// Sizes 0, 1, near the vector size, and prime numbers, and values of large magnitude.
 pub fn cases() -> Vec<OpCase> {
     let rows: [(&[usize], f32); 6] = [
         (&[0], 1.0),

@@ -5,8 +5,8 @@ use crate::Role;
 use crate::case::{OpCase, normal, uniform};
 use crate::ops::relu_mask::one_sided;
 
-/// No images, one value, prime sizes, position counts around a chunk, one group per channel, a map
-/// of a small model, and more channels than a block processes at once.
+/// No images, one value, prime sizes, position counts near the chunk size, one group per channel, a
+/// map of a small model, and more channels than a block processes at once.
 pub fn cases() -> Vec<OpCase> {
     let rows: [([usize; 4], usize); 9] = [
         ([0, 3, 3, 4], 2),

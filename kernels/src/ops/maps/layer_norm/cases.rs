@@ -4,8 +4,8 @@ use super::LayerNorm;
 use crate::Role;
 use crate::case::{OpCase, normal, uniform};
 
-/// No positions, one value, prime sizes, channel counts around a warp, more positions than a chunk,
-/// widths above one tile of the sums, and a large mean.
+/// No positions, one value, prime sizes, channel counts near the warp size, more positions than a
+/// chunk, widths above one tile of the sums, and a large mean.
 pub fn cases() -> Vec<OpCase> {
     let rows: [&[usize]; 8] = [
         &[0, 4, 3],

@@ -60,7 +60,7 @@ fn case(
             constant(&[1], count),
         ]);
         let spatial_scales = (0..levels).map(|l| 0.25 / (1 << l) as f32).collect();
-        // The first of several heads is a cascade stage.
+        // With more than two heads, the first has the gradient scale of a cascade stage.
         let gradient_scale = if i == 0 && heads.len() > 2 { 1.0 / 3.0 } else { 1.0 };
         let forward = RoiAlign { pooled, sampling_ratio, aligned, spatial_scales, gradient_scale };
         rois.push(RoiAlignGrad { forward, images, level_sizes: sizes[..levels].to_vec() });
@@ -77,7 +77,7 @@ fn case(
     OpCase::new(label, LevelGradients { rois, patches }, inputs)
 }
 
-/// Boxes on the image of a map of stride 4, some crossing its border.
+/// Boxes in an image whose finest map has a stride of 4; some cross the image's border.
 fn boxes(rows: usize, [height, width]: [usize; 2], seed: u32) -> HostTensor {
     let column = |seed, low, high| uniform(Role::Box, &[rows], seed, low, high);
     let (h, w) = (4.0 * height as f32, 4.0 * width as f32);

@@ -144,7 +144,7 @@ impl Op for LevelGradients {
         Cost::streaming(inputs, outputs, flops)
     }
 
-    /// Room for the maps of one part.
+    /// Elements of the gradient of all maps, for one part at a time.
     fn cpu_workspace_len(&self, _inputs: &[TensorDesc], outputs: &[TensorDesc]) -> usize {
         outputs.iter().map(TensorDesc::len).sum()
     }

@@ -15,8 +15,8 @@ use crate::{BackwardRule, OpError, Sink, Source, TensorDesc, check, op};
 pub use cases::cases;
 
 op! {
-    /// Averages each channel of each map over the positions; there must be at least one. Sums are
-    /// in f32, in the order of the positions. Memory-bound.
+    /// Averages each channel of each map over the positions; a map must have at least one position.
+    /// Sums are in f32, in the order of the positions. Memory-bound.
     #[derive(Copy, Eq)]
     pub struct MeanPositions = "mean_positions" {}
     in MeanPositionsInputs {

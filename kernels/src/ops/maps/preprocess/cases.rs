@@ -9,7 +9,7 @@ use crate::{Role, TensorDesc};
 
 /// No image in use, one pixel, prime sizes enlarged and reduced, flips, crop windows, a fourth
 /// channel, and a COCO image at training size; similar cases and a reduction by ten with Pillow's
-/// filter; some cases with colour maps.
+/// filter; some cases with colour transforms.
 pub fn cases() -> Vec<OpCase> {
     let primes =
         [([5, 7], [11, 13], 0), ([13, 11], [5, 7], 1), ([1, 17], [13, 1], 2), ([2, 2], [3, 3], 0)];
@@ -38,7 +38,7 @@ pub fn cases() -> Vec<OpCase> {
 /// window, bit 3 swaps rows and columns.
 type Sizes = ([usize; 2], [usize; 2], i32);
 
-/// The case with this number of channels.
+/// The case with images of this number of output channels.
 fn with_channels(channels: usize, case: OpCase) -> OpCase {
     changed(case, &format!("{channels} channels"), |op| Preprocess { channels, ..op })
 }
@@ -48,7 +48,7 @@ fn with_filter(filter: ResizeFilter, case: OpCase) -> OpCase {
     changed(case, &format!("{filter:?}"), |op| Preprocess { filter, ..op })
 }
 
-/// The case with a colour map per image, with some results outside a byte's range.
+/// The case with a colour transform per image, with some results outside a byte's range.
 fn with_colours(case: OpCase) -> OpCase {
     let mut case = changed(case, "colours", |op| Preprocess { colours: true, ..op });
     let shape = [case.inputs[0].desc.shape[0], COLOURS];

@@ -3,8 +3,8 @@
 //! [`ResizeFilter::Bilinear`] matches torchvision's `GeneralizedRCNNTransform`: `(v - mean) / std`,
 //! bilinear resize (`align_corners=False`, scale from the two sizes), flip, zero padding right and
 //! below. [`ResizeFilter::Pil`] resizes in bytes like Pillow, before normalisation, as
-//! maskrcnn-benchmark does. With `colours` the resized pixels get an affine map of red, green and
-//! blue, and are clipped to 0..255, before normalisation.
+//! maskrcnn-benchmark does. With `colours`, an affine RGB transform is applied to the resized
+//! pixels, which are then clipped to 0..255, before normalisation.
 
 mod cases;
 
@@ -120,8 +120,8 @@ impl Kernel for Preprocess {
             }
             let (view, pixels) = image(self, inputs, n);
             let colours = inputs.colours.map(|colours| Colours::of(self, colours.f32(), n));
-            // Colour maps apply between resize and normalisation, so with them the tables do not
-            // normalise.
+            // Colour transforms apply between resize and normalisation, so with them the tables do
+            // not normalise.
             let tables = if colours.is_some() { &bytes } else { &tables };
             let picture = Picture { op: self, view, pixels, colours, tables };
             if view.transposed == 0 {
@@ -197,7 +197,7 @@ impl Picture<'_> {
     }
 }
 
-/// An image's colour map.
+/// An image's affine colour transform.
 struct Colours<'a> {
     /// By output channel: coefficients of red, green and blue, and a constant.
     rows: [&'a [f32]; 3],
@@ -209,7 +209,7 @@ impl<'a> Colours<'a> {
         Self { rows: [row(0), row(1), row(2)] }
     }
 
-    /// Applies the map to a byte pixel, and normalises it.
+    /// Applies the transform to a byte pixel, and normalises it.
     fn change(&self, op: &Preprocess, pixel: &mut [f32]) {
         let [red, green, blue] = [0, 1, 2].map(|c| pixel[if op.bgr { 2 - c } else { c }]);
         for (c, row) in self.rows.iter().enumerate() {

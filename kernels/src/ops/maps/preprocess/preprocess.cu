@@ -30,7 +30,7 @@ struct Tap {
   float fraction;
 };
 
-// As torch's interpolate with align_corners=False, for a pixel of the resized window.
+// The tap of a pixel of the resized window, as in torch's interpolate with align_corners=False.
 DEVICE Tap bilinear_tap(const Axis& axis, int target) {
   const float scale = (float)axis.window / (float)axis.resized;
   const float at = max(scale * ((float)target + 0.5f) - 0.5f, 0.0f);

@@ -5,9 +5,9 @@ use crate::Role;
 use crate::case::{OpCase, constant, integers, normal, uniform};
 use crate::cpu::{HostData, HostTensor};
 
-/// No RoIs, one RoI, prime sizes, heights around a band of 8 rows, all sampling rules, many bins,
-/// invalid boxes, more RoIs and channels than a block processes at once, and a training shape of
-/// the box head with few channels.
+/// No RoIs, one RoI, prime sizes, heights near the size of a band (8 rows), all sampling rules,
+/// many bins, invalid boxes, more RoIs and channels than a block processes at once, and a training
+/// shape of the box head with few channels.
 pub fn cases() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for (sampling_ratio, aligned) in [(2, false), (2, true), (0, false), (0, true)] {

@@ -4,8 +4,8 @@ use super::{Drop, ScaledResidual};
 use crate::Role;
 use crate::case::{OpCase, integers, normal, uniform};
 
-/// No images, one value, prime sizes, channels in vectors, more positions than a chunk; no, some
-/// and most images dropped.
+/// No images, one value, prime sizes, channels that are a multiple of a vector, more positions than
+/// a chunk; no, some and most images dropped.
 pub fn cases() -> Vec<OpCase> {
     let rows: [([usize; 4], Option<f32>); 7] = [
         ([0, 4, 5, 3], None),

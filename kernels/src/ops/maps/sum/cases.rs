@@ -4,8 +4,8 @@ use super::Sum;
 use crate::Role;
 use crate::case::{OpCase, normal};
 
-/// Sizes 0, 1, prime numbers and around a block, and a C5 map of a training step; weight gradients,
-/// and more terms than one CUDA launch adds.
+/// Sizes 0, 1, prime numbers and near the block size, and a C5 map of a training step; weight
+/// gradients, and more terms than one CUDA launch adds.
 pub fn cases() -> Vec<OpCase> {
     let shapes: [&[usize]; 6] = [&[0], &[1], &[5, 7, 11], &[16383], &[16385], &[2, 25, 42, 256]];
     // A full vector of eight elements, and a tail of seven.

@@ -15,8 +15,8 @@ const LONG: Detail = [3, 3];
 /// Self-intersecting polygons, and more points and runs than a block has threads.
 const MANY: Detail = [263, 601];
 
-/// No RoI, one RoI, prime sizes, counts below the capacity, sizes around a tile of 32 columns and
-/// of 1,024 rows, and the positives of a COCO image, with each rule.
+/// No RoI, one RoI, prime sizes, counts below the capacity, sizes near a strip of 32 columns, more
+/// than 1,024 rows, and the positives of a COCO image, with each rule.
 pub fn cases() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for (rule, plus_one, min_side) in [

@@ -32,7 +32,7 @@ DEVICE int source_under(int i, float low, float high, int side, float min_side,
 // Transposes a square. Called by all threads of the block.
 DEVICE void transpose(float* square, int side) {
   __syncthreads();
-  // Avoids a division, whose intermediate values would share registers with the kernel's.
+  // Avoids a division, whose intermediate values would increase register pressure.
   for (int row = threadIdx.x / 32; row < side; row += blockDim.x / 32) {
     for (int column = threadIdx.x % 32; column < row; column += 32) {
       const float value = square[row * side + column];

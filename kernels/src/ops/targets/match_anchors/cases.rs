@@ -4,8 +4,8 @@ use super::MatchAnchors;
 use crate::case::boxes::{boxes, sizes};
 use crate::case::{OpCase, constant, integers};
 
-/// No image, anchor or ground truth, one of each, prime sizes, sizes around a tile, and the anchors
-/// of an 800x1344 image.
+/// No image, anchor or ground truth, one of each, prime sizes, sizes near the tile size, and the
+/// anchors of an 800x1344 image.
 pub fn cases() -> Vec<OpCase> {
     let shapes = [
         (0, 5, 3),

@@ -10,12 +10,13 @@
 //   labels         [N, A]     int    out      1 foreground, 0 background, -1 ignored
 //   matched        [N, A]     int    out      ground truth of each anchor
 //
-// Launch: match_anchors_clear, _highest, _label: blocks of 256 threads with 4 anchors each;
-// grid y is the image.
+// Launch: match_anchors_clear, _highest, _label: blocks of 256 threads with 4 anchors each; grid y
+// is the image.
 // Cost: two passes of A * count overlaps; most boxes do not intersect and cost 10 instructions: 22M
 // pairs at 12 images of 7 objects; compute-bound.
 // Numerics: fp32 in the CPU's order; integer atomics find the maxima, the same in any order.
-// Edges: images past num_images are all -1; an object that overlaps no anchor ties them all at 0.
+// Edges: images past num_images are all -1; for an object that overlaps no anchor, all anchors tie
+// at 0.
 //
 // Ground truths are staged tile by tile in shared memory. The overlap matrix is never stored: the
 // label pass recomputes it, which costs less than storing the best of each anchor. IoUs are never
@@ -45,7 +46,7 @@ DEVICE int gts_in_use(const int* gt_counts, const int* num_images, int n, int nu
   return n < num_images[0] ? max(0, min(gt_counts[n], num_gts)) : 0;
 }
 
-// The thread's anchors; past the end boxes that intersect none.
+// The thread's anchors; past the end, boxes that intersect no ground truth.
 DEVICE void load_anchors(Box (&boxes)[ANCHORS], float (&areas)[ANCHORS], const Box* anchors,
                          int num_anchors, int plus_one) {
   for (int k = 0; k < ANCHORS; k++) {

@@ -7,9 +7,9 @@
 //! `straddle_filter` (maskrcnn-benchmark) anchors that cross the image's border are labelled as
 //! ignored, but take part in the matching.
 //!
-//! Edge cases: images past `num_images` are all -1; without ground truth all is background. Cost:
-//! two passes over A_total x G IoUs, tile by tile; the IoU matrix is never stored. Compute-bound.
-//! Deterministic: only maxima are combined across tiles.
+//! Edge cases: images past `num_images` are all -1; without ground truth all anchors are
+//! background. Cost: two passes over A_total x G IoUs, tile by tile; the IoU matrix is never
+//! stored. Compute-bound. Deterministic: only maxima are combined across tiles.
 
 mod cases;
 

@@ -6,7 +6,7 @@
 //! detectron2 removes them.
 //!
 //! Edge cases: rows at or past the count or without an image are ignored; without ground truth all
-//! is background.
+//! other RoIs are background.
 
 mod cases;
 

@@ -4,8 +4,8 @@ use super::RoiCandidates;
 use crate::case::boxes::boxes;
 use crate::case::{OpCase, constant, integers};
 
-/// No image, proposal or ground truth, one of each, prime sizes, around a block of 256 rows, more
-/// ground truths than that, and a training step.
+/// No image, proposal or ground truth, one of each, prime sizes, row counts near the block size of
+/// 256, more than 256 ground truths, and a training step.
 pub fn cases() -> Vec<OpCase> {
     let shapes = [
         (0, 3, 3),

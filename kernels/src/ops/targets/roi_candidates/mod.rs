@@ -4,7 +4,8 @@
 //! matches): the class of the best ground truth if their IoU is at least `fg_iou`, background if it
 //! is below `bg_iou`.
 //!
-//! Edge cases: images past `num_images` have no candidates; without ground truth all is background.
+//! Edge cases: images past `num_images` have no candidates; without ground truth all candidates are
+//! background.
 
 mod cases;
 

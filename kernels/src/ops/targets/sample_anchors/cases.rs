@@ -5,7 +5,7 @@ use crate::case::boxes::image_keys;
 use crate::case::{OpCase, integers};
 
 /// No image, no anchor, no sample, one of each, prime sizes, more samples than anchors, anchor
-/// counts around a block, and the anchors of an 800x1344 image.
+/// counts near the block size, and the anchors of an 800x1344 image.
 pub fn cases() -> Vec<OpCase> {
     let shapes = [
         (0, 5, 4),

@@ -135,8 +135,8 @@ fn blocks(anchors: usize) -> usize {
     anchors.div_ceil(CHUNK).max(1)
 }
 
-/// Bytes of the pieces of scratch: histograms, states, counts of each block, and two bytes per
-/// anchor. Each is a multiple of 256.
+/// Bytes of the parts of the scratch memory: histograms, states, counts of each block, and two
+/// bytes per anchor. Each is a multiple of 256.
 fn pieces(images: usize, anchors: usize) -> [usize; 4] {
     let blocks = blocks(anchors);
     [IMAGE_BYTES, IMAGE_STATES, blocks * 16, blocks * CHUNK * 2]

@@ -10,7 +10,7 @@
 //   block_counts  [N, blocks, CLASSES]        uint64  scratch  samples in each block
 //   glances       [N, blocks * CHUNK]         uint16  scratch  class and top 14 bits of a key
 //
-// Launch: clear; keys; a histogram per further byte of the keys; count; write: blocks of 256
+// Launch: clear; keys; a histogram for each remaining byte of the keys; count; write: blocks of 256
 // threads with CHUNK anchors of an image (grid y).
 // Cost: Philox once, about 80 instructions per key, then 2 bytes per anchor and pass, 6 MB at 12
 // images.

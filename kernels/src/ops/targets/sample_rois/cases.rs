@@ -4,8 +4,8 @@ use super::SampleRois;
 use crate::case::boxes::{boxes, image_keys};
 use crate::case::{OpCase, integers};
 
-/// No image, candidate or sample, one of each, prime sizes, sizes around a block, a training step,
-/// and so few distinct keys that candidates tie.
+/// No image, candidate or sample, one of each, prime sizes, sizes near the block size, a training
+/// step, and so few distinct keys that candidates tie.
 pub fn cases() -> Vec<OpCase> {
     let shapes = [
         (0, 5, 4, 100_000),

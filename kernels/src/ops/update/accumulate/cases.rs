@@ -5,7 +5,7 @@ use crate::Role;
 use crate::case::{OpCase, constant, normal};
 use crate::cpu::HostTensor;
 
-/// Sizes 0, 1, prime numbers and around a block, with and without earlier micro-steps; more
+/// Sizes 0, 1, prime numbers and near the block size, with and without earlier micro-steps; more
 /// parameters than a launch supports.
 pub fn cases() -> Vec<OpCase> {
     let sizes: Vec<usize> = vec![0, 1, 7, 385, 4095, 4096, 4097, 9001];

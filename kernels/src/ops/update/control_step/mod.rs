@@ -2,15 +2,15 @@
 //! update is applied.
 //!
 //! Tensors: `norms [n+1]` f32 (last: the norm of all gradients, still times the loss scale),
-//! `finite [1]` i32 (in); state, updated: `step [1]` i32, `scale [1]` f32 (loss scale),
-//! `growth [1]` i32 (clean steps since the scale changed), `skipped [1]` i32 -> `control [5]`
+//! `finite [1]` i32 (in); state, updated: `step [1]` i32, `scale [1]` f32 (loss scale), `growth
+//! [1]` i32 (clean steps since the scale changed), `skipped [1]` i32 -> `control [5]`
 //! (Role::Scalar, overwritten), a [`Control`].
 //!
 //! * Gradients that are not all finite are never applied: `applied` is 0, `skipped` is incremented,
 //!   `growth` restarts, and with `dynamic` the scale halves, not below 1.
 //! * `step` counts only applied steps, so the step after a skipped step has the same learning rate;
 //!   with `count_skipped` it also counts skipped steps.
-//! * The schedule is `first_step` ahead of `step`.
+//! * The schedule is evaluated at `step + first_step`.
 //! * A shared warm-up lowers every parameter's rate by the same amount, regardless of its full rate
 //!   ([`Control::rate`]); a warm-up that is not shared lowers all rates by the same factor.
 //! * With `dynamic`, the scale doubles after `growth_interval` clean steps in a row (0: never), as

@@ -4,9 +4,9 @@ use super::GradNorms;
 use crate::Role;
 use crate::case::{OpCase, normal};
 
-/// Sizes 0, 1, prime numbers, around a block and around a chunk, more blocks than a warp adds in
-/// four iterations, weights of a res4 block, more tensors than a CUDA launch supports, and values
-/// that are infinite or the largest finite f32.
+/// Sizes 0, 1, prime numbers, near the block size and near the chunk size, more blocks than a warp
+/// adds in four iterations, weights of a res4 block, more tensors than a CUDA launch supports, and
+/// values that are infinite or the largest finite f32.
 pub fn cases() -> Vec<OpCase> {
     let lists: [&[&[usize]]; 5] = [
         &[&[0]],

@@ -14,8 +14,8 @@
 // Numerics: squares summed in double, in an order that depends only on shapes.
 // Edges: a tensor without elements has a block too; a norm beyond float becomes FLT_MAX.
 //
-// The sum of squares of finite floats cannot overflow double, so a non-finite element shows in the
-// total.
+// The sum of squares of finite floats cannot overflow double, so the total is non-finite exactly if
+// an element is.
 #include "many_tensors.cuh"
 #include "reduce.cuh"
 

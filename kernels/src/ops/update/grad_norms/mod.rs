@@ -2,9 +2,10 @@
 //!
 //! Tensors: `grad_i` (f32, any shape, n >= 1 of them, in) -> `norms [n+1]` (Role::Scalar,
 //! overwritten: the L2 norm of each, then of all), `finite [1]` i32 (1 if no element is infinite or
-//! NaN, else 0). Norms are of the gradients as given, which are still multiplied by the loss scale.
-//! Numerics: squares summed in f64 in chunks of a fixed size, in order; a norm beyond f32 becomes
-//! `f32::MAX`, and the norm of non-finite elements is infinite or NaN, like the sum. Memory-bound.
+//! NaN, else 0). Norms are computed before unscaling: the gradients are still multiplied by the
+//! loss scale. Numerics: squares summed in f64 in chunks of a fixed size, in order; a norm beyond
+//! f32 becomes `f32::MAX`, and the norm of a tensor with non-finite elements is infinite or NaN.
+//! Memory-bound.
 
 mod cases;
 
@@ -172,7 +173,7 @@ fn norms(grads: &[&[f32]], norms: &mut [f32]) -> bool {
     total.is_finite()
 }
 
-/// The sums of up to [`INTERLEAVED`] chunks.
+/// The sums of squares of up to [`INTERLEAVED`] chunks.
 fn sums_of_squares(isa: Isa, values: &[f32]) -> [f64; INTERLEAVED] {
     let mut lanes = [[0.0f64; LANES]; INTERLEAVED];
     if values.len() == INTERLEAVED * CHUNK {

@@ -30,9 +30,9 @@ struct Ask {
     steps: i32,
 }
 
-/// All rules and forms, first and later updates; sizes 0, 1, prime numbers and around a block for
-/// each kind of parameter; a skipped step; more parameters than a launch supports; a bottleneck of
-/// res4.
+/// All rules and forms, first and later updates; sizes 0, 1, prime numbers and near the block size
+/// for each kind of parameter; a skipped step; more parameters than a launch supports; a bottleneck
+/// of res4.
 pub fn cases() -> Vec<OpCase> {
     let sizes: [&[usize]; 8] = [&[0], &[1], &[5, 7, 11], &[13], &[4095], &[4096], &[4097], &[9001]];
     let each = |(role, master)| sizes.map(|shape| (shape, role, master)).to_vec();
@@ -262,7 +262,7 @@ mod tests {
         ]
     }
 
-    /// Neither a first gradient of zeros, without eps, nor a zero weight divides by 0.
+    /// Neither a first gradient of zeros, without eps, nor a zero weight causes a division by 0.
     #[test]
     fn zero_gradient_or_weight_gives_finite_update() {
         let mut state = novograd_state(&[2.0, 4.0]);

@@ -73,7 +73,7 @@ struct Parameter<'a> {
 struct Chunk<'a, 'b> {
     op: &'a ParameterUpdate,
     args: &'a LaunchArgs<'b>,
-    /// State of the rule: one number per parameter of the op, and the update count.
+    /// State of the rule: a scalar per parameter of the op, and the update count.
     number: Option<Buffer<'b>>,
     steps: Option<Buffer<'b>>,
     parameters: Vec<Parameter<'b>>,
@@ -250,7 +250,7 @@ impl Chunk<'_, '_> {
         self.args.workspace.piece(factors_offset(grads), FACTOR_BYTES, access)
     }
 
-    /// Scratch for `of_block` sums per block.
+    /// Scratch memory for `of_block` sums per block.
     fn sums(&self, of_block: usize, access: Access) -> Arg {
         self.args.workspace.piece(0, self.blocks * of_block * size_of::<f64>(), access)
     }

@@ -2,14 +2,14 @@
 //! `kernels/src/ops/update/rules`.
 //!
 //! Tensors: `grad_i` (f32) for each of n parameters, `norms [n+1]` f32 if the rule needs them (the
-//! first n: the L2 norms of the gradients as given, see `grad_norms`), `control [5]` f32, a
-//! [`Control`] (in); state, updated: `w_0 .. w_{n-1}`, then `m_0 .. m_{n-1}`, then a master `p_i`
-//! (`Role::Master`) for each group with [`Group::master`], in order of the groups; all f32, the
-//! shapes of their gradients; then the rule's state by its [`Entry`](super::rules::Entry): a number
-//! per parameter in `averages [n]` (Role::Scalar), a second moment `v_i` (f32) per parameter,
-//! `steps [1]` i32 (updates applied); then, only with an [`Average`], an average `e_i` (f32) per
-//! parameter, and `averaged [1]` i32 (updates averaged). Out, only with [`ParameterUpdate::stats`]:
-//! `stats [n, 3]` (Role::Scalar), overwritten.
+//! first n: the L2 norms of the gradients before `grad_factor`, see `grad_norms`), `control [5]`
+//! f32, a [`Control`] (in); state, updated: `w_0 .. w_{n-1}`, then `m_0 .. m_{n-1}`, then a master
+//! `p_i` (`Role::Master`) for each group with [`Group::master`], in order of the groups; all f32,
+//! the shapes of their gradients; then the rule's state by its [`Entry`](super::rules::Entry): a
+//! scalar per parameter in `averages [n]` (Role::Scalar), a second moment `v_i` (f32) per
+//! parameter, `steps [1]` i32 (updates applied); then, only with an [`Average`], an average `e_i`
+//! (f32) per parameter, and `averaged [1]` i32 (updates averaged). Out, only with
+//! [`ParameterUpdate::stats`]: `stats [n, 3]` (Role::Scalar), overwritten.
 //!
 //! With `p = w` if there is no master, a rule updates `p` and `m`; then `w = p`, which rounds to
 //! the weight's type: on CUDA a `Role::Weight` is fp16, and without a master its small updates
@@ -20,8 +20,8 @@
 //! `w` if there is no master) is read once more, and `e` is read and written.
 //!
 //! Statistics are, per parameter, the mean and the L2 norm of the weight after the update (of its
-//! master if it has one), and the mean of its gradient as given, which is still multiplied by the
-//! loss scale. They need no extra pass over memory on a device: the update sums values already in
+//! master if it has one), and the mean of its gradient, which is still multiplied by the loss
+//! scale. They need no extra pass over memory on a device: the update sums values already in
 //! registers. Sums are in f64, in an order that depends only on shapes; the statistics of a
 //! parameter without elements are 0; in a skipped step they describe the unchanged values.
 //!
@@ -158,15 +158,16 @@ impl Op for ParameterUpdate {
 }
 
 impl ParameterUpdate {
-    /// Number of the rule's state tensors, which follow the masters: per-parameter numbers, second
-    /// moments, and steps.
+    /// Number of the rule's state tensors, which follow the masters: per-parameter scalars, second
+    /// moments, and the update count.
     fn own_states(&self) -> [usize; 3] {
         let entry = self.rule.entry();
         let seconds = if entry.second.is_some() { self.groups.len() } else { 0 };
         [usize::from(entry.number.is_some()), seconds, usize::from(entry.steps.is_some())]
     }
 
-    /// Splits the rule's state tensors into per-parameter numbers, second moments, and steps.
+    /// Splits the rule's state tensors into per-parameter scalars, second moments, and the update
+    /// count.
     fn own<'a, T>(&self, own: &'a [T]) -> [&'a [T]; 3] {
         let [numbers, seconds, _] = self.own_states();
         let (own, steps) = own.split_at(numbers + seconds);
@@ -174,7 +175,7 @@ impl ParameterUpdate {
         [numbers, seconds, steps]
     }
 
-    /// Number of the averages' state tensors, which are the last.
+    /// Number of state tensors of the averages, which come last.
     fn average_states(&self) -> usize {
         if self.average.is_some() { self.groups.len() + 1 } else { 0 }
     }

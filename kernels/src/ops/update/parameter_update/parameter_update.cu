@@ -6,7 +6,7 @@
 //   p        [len]     float       in       its master, or null
 //   sums     [blocks]  double      out      sum of squares of each block
 //
-// update_stats, after a kernel with _sums:
+// update_stats, after an update kernel named .._sums:
 //   sums     [blocks, 3]  double   in       per block: weights, their squares, gradients
 //   stats    [n, 3]       float    out      mean and L2 norm of a weight, mean of its gradient
 //

@@ -1,6 +1,6 @@
 // The elementwise update of LARS and NovoGrad with factors per parameter.
 //
-// Tensors: those of sgd.cu, and factors [n, 5] float per parameter.
+// Tensors: same as sgd.cu, plus factors [n, 5] float.
 //
 // Launch: as sgd.cu, with sums or without.
 // Cost: 22 bytes per element with a master and w in half; memory-bound.

@@ -1,7 +1,7 @@
 // The factors of LARS; arXiv 1708.03888, Algorithm 1.
 //
 //   control  [1]       Control  in   learning rate, gradient scale, apply or skip
-//   norms    [n]       float    in   norms of the gradients as given
+//   norms    [n]       float    in   gradient norms before grad_factor
 //   sums     [blocks]  double   in   sums of squares of the weights
 //   factors  [n, 5]    float    out  factors per parameter
 //

@@ -58,7 +58,7 @@ pub trait Rule: Debug + Send + Sync {
     }
 
     /// The coefficients of a parameter's update, computed in f64 and rounded once; updates the
-    /// parameter's number in the rule's state, if it has one.
+    /// parameter's scalar in the rule's state, if the rule has one.
     fn factors(&self, known: &mut Known) -> Factors;
 
     /// Adds the rule's fields to the argument struct of the kernel that computes the factors. If
@@ -88,11 +88,11 @@ pub struct Entry {
     pub needs_norms: bool,
     /// The rule also needs the norms of weights.
     pub needs_weight_norms: bool,
-    /// State: the name of a number per parameter, a tensor `[n]`.
+    /// State: name of the tensor `[n]` with a scalar per parameter.
     pub number: Option<&'static str>,
-    /// State: the prefix of a second moment per element.
+    /// State: name prefix of the second moments, one value per element.
     pub second: Option<&'static str>,
-    /// State: the name of the count of updates.
+    /// State: name of the update counter.
     pub steps: Option<&'static str>,
     /// Cost per element without a master.
     pub cost: Cost,
@@ -138,7 +138,7 @@ pub struct Momentum {
 pub struct Known {
     /// The parameter's group.
     pub group: Group,
-    /// The control of the step.
+    /// The decisions of `control_step`.
     pub control: Control,
     /// Keys shared by several rules.
     pub momentum: Momentum,
@@ -159,8 +159,8 @@ pub struct Known {
 }
 
 impl Known {
-    /// The values for a rule without weight norms and state; `norm` is the norm of the gradient as
-    /// given.
+    /// The values for a rule without weight norms and state; `norm` is the gradient norm before
+    /// `grad_factor`.
     pub(super) fn new(group: Group, control: Control, momentum: Momentum, norm: f32) -> Self {
         let grad_factor = f64::from(control.grad_factor);
         let factor = f64::from(group.lr_factor);

@@ -1,7 +1,7 @@
 // The factors of NovoGrad; arXiv 1905.11286, Algorithm 1, and apex's FusedNovoGrad.
 //
 //   control  [1]     Control  in     learning rate, gradient scale, apply or skip
-//   norms    [n]     float    in     norms of the gradients as given
+//   norms    [n]     float    in     gradient norms before grad_factor
 //   average  [n]     float    state  root of the second moment
 //   steps    [1]     int      state  updates applied
 //   factors  [n, 5]  float    out    factors per parameter

@@ -56,7 +56,7 @@ pub enum NovogradForm {
     Paper,
 }
 
-/// Properties of NovoGrad. The number per parameter is the root of the second moment.
+/// Properties of NovoGrad. The scalar per parameter is the root of the second moment.
 pub const ENTRY: Entry = Entry {
     mlperf: "novograd",
     has_momentum: false,

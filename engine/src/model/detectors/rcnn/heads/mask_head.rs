@@ -31,7 +31,7 @@ table! {
         /// Channels of the 3x3 convolutions. Default `[256, 256, 256, 256]`.
         #[key(each = 1..=65_536, unit = "channels", resume = Step, mlperf = Model)]
         pub channels: Vec<usize> = vec![256; 4],
-        /// Norm after each of these convolutions, instead of a bias: `"frozen_batch_norm"`,
+        /// Norm after each 3x3 convolution, instead of a bias: `"frozen_batch_norm"`,
         /// `"frozen_statistics"` or `"group_norm"`, with `norm_eps` and `norm_groups` of
         /// `[model.backbone]`. Default: none.
         #[key(resume = Step, mlperf = Model)]

@@ -133,8 +133,8 @@ pub(super) struct HeadEntry {
     pub(super) columns: &'static [(&'static str, usize)],
 }
 
-/// All heads except the box head, in the order of their losses; the score of a model's last head
-/// ranks the model.
+/// All heads except the box head, in the order of their losses; `train.best_metric = "auto"`
+/// selects the IoU type of a model's last head.
 pub(super) const HEADS: &[HeadEntry] = &[mask_head::ENTRY, keypoint_head::ENTRY];
 
 static REGISTERED: RwLock<Vec<MakeHead>> = RwLock::new(Vec::new());
