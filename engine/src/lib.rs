@@ -26,6 +26,10 @@
 // Only tests may panic on errors; all other code returns them.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+// Only for its feature i128, which the Python package needs: with equal features, both share their
+// builds.
+use num_traits as _;
+
 mod append;
 pub mod checkpoint;
 pub mod classes;
