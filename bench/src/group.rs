@@ -125,7 +125,7 @@ pub(crate) fn print(figures: &Value) {
     }
     if let Some(one) = ranks["one_rank_images_per_second"].as_f64() {
         say!(
-            "efficiency {:.3}: {:.2} images/s of {} ranks, {one:.2} of a single rank with its share",
+            "efficiency {:.3}: {:.2} images/s with {} ranks, {one:.2} with one of the same batch",
             number(ranks, "/efficiency"),
             number(figures, "/images_per_second"),
             ranks["count"],

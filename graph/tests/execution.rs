@@ -195,7 +195,7 @@ fn tensor_is_read_only_by_kept_name_and_type() {
 
 /// A value with the same name as an input must not hide it.
 #[test]
-fn input_sharing_a_node_name_is_found() {
+fn input_is_found_by_name_if_a_node_has_the_same_name() {
     let mut program = Program::new();
     program.set_part("part");
     let x = program.input("part.mix", vector(1));

@@ -233,7 +233,7 @@ fn weights_are_scaled_once_per_step() {
 /// A convolution adds an upsampled map; in the backward pass, the op that computes this map's
 /// gradient adds the map's second gradient.
 #[test]
-fn upsampled_map_fuses_sum() {
+fn sum_with_upsampled_map_is_fused() {
     let mut net = Net::new();
     let x = net.x();
     let small = net.conv(x, 3, false);
@@ -283,8 +283,9 @@ fn last_bottleneck_conv_computes_projection() {
     assert_eq!(projected(1, false, true), 0);
 }
 
-/// Gradients in a residual block are masked by sign bits, bit-identically, with and without unused
-/// images; maps whose shape sign bits do not support are the mask themselves.
+/// In a residual block the ReLU gradient reads stored sign bits, with the same results as from the
+/// map, with and without unused images. Maps of other shapes have no sign bits and are read
+/// themselves.
 #[test]
 fn relu_gradient_uses_stored_signs() {
     let signs_of = |shape: [usize; 4], counted: bool| {

@@ -93,8 +93,8 @@ const GAP_US: [f64; 3] = [1.0, 1.4, 2.0];
 /// Cycles of a GEMM tile on Ampere, relative to the plans' numbers. With these, a large tile
 /// reaches 245, 222 or 200 TFLOP/s for a long reduction on an A100, where cuBLAS reaches up to 271.
 const CYCLES_8: [f64; 3] = [1.12, 1.24, 1.375];
-/// Cycles of a GEMM tile on Hopper, where `mma.sync` reaches 63 % of the peak: 450, 395 or 345
-/// TFLOP/s, of which the first exceeds the rate at which an H100's L2 supplies operands.
+/// The same for Hopper, where `mma.sync` reaches at most 63 % of the peak of wgmma: 450, 395 or 345
+/// TFLOP/s. On an H100, the L2 is too slow to supply operands for the first rate.
 const CYCLES_9: [f64; 3] = [0.97, 1.106, 1.266];
 /// An additional factor for tiles of 64x64, which reduces their rate from 0.79 of the large tiles'
 /// rate, as plans assume, to at least 0.43 of it.

@@ -309,7 +309,7 @@ fn detections_are_matched_to_images_by_file_name() {
 }
 
 #[test]
-fn score_limits_are_noted() {
+fn notes_report_too_many_objects_and_annotation_id_0() {
     let image = json!({"id": 5, "height": 200, "width": 200});
     for (first_id, objects, found, recall, note) in [
         (1, 100, 150, 0.5, ""),

@@ -79,7 +79,7 @@ fn anatomy_check_lists_skipped_nodes() {
 }
 
 #[test]
-fn anatomy_shapes_need_no_device_and_errors_are_reported() {
+fn node_shapes_are_written_without_device_and_bad_options_are_rejected() {
     let gpus = Gpus::new("A100");
     let place = &gpus.place;
     let said = nodes(&gpus, "--preset torchvision_r50 --padded 800x1344 --shapes s.json");

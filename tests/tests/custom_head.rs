@@ -61,7 +61,7 @@ fn custom_head_trains_and_predicts() -> Result<(), Box<dyn Error>> {
     if losses.len() != 300 || last > 0.6 * first {
         return Err(format!("{} losses, {first} to {last}", losses.len()).into());
     }
-    // An untrained head, or one paired with random objects, would have an error of half a box.
+    // Random points, or points of a different object, would be off by about half of a side.
     let scored = "eval --run runs/micro --set eval.draw_images=0 --set eval.train_set=true";
     let scores = run(folder, scored)?;
     let error = scores.lines().find_map(|line| line.strip_prefix("extremes_error "));

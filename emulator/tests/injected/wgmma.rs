@@ -34,7 +34,8 @@ fn bits(value: i32, is_brain: bool) -> u16 {
 fn layout((width, transposed): (usize, bool), row: usize, k: usize) -> (usize, u64) {
     let code = [(16, 0), (32, 3), (64, 2), (128, 1)].iter().find(|of| of.0 == width);
     let code: u64 = code.expect("a swizzle").1;
-    // Elements per line, and the distances between groups of 8 lines along and across the lines.
+    // `each`: elements in a row of a core matrix, which has 8 rows of `width` bytes. `down` and
+    // `across`: bytes from one core matrix to the next, across its rows and along them.
     let (line, along) = if transposed { (k, row) } else { (row, k) };
     let (each, down) = (width / 2, 8 * width);
     let across = if transposed { 16 } else { 64 } / 8 * down;

@@ -123,7 +123,8 @@ pub struct ModelSpec<'a> {
     pub padded: ImageSize,
     /// Capacities of the loader's slot.
     pub slot: SlotShape,
-    /// The target. On a GPU, weights have fp32 masters, and a step publishes its losses.
+    /// The target. On a GPU the program keeps fp32 master weights, and each step writes its losses
+    /// to host memory.
     pub target: Target,
     /// The part of the step that the program runs.
     pub part: Part,
@@ -171,6 +172,6 @@ pub struct BuiltProgram {
     pub losses: Vec<&'static str>,
     /// Weight of each loss in the sum that training minimizes.
     pub loss_weights: Vec<f32>,
-    /// Layout of the published results, if the step is for a device.
+    /// Layout of the results in host memory, if the step is for a device.
     pub ring: Option<RingLayout>,
 }

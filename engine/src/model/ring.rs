@@ -1,5 +1,5 @@
-//! The results that a step on a device publishes to the host: each pass writes one row of a ring in
-//! mapped memory.
+//! The results that a step on a device writes to host memory: each pass writes one row of a ring
+//! buffer in mapped memory.
 
 use std::sync::Arc;
 
@@ -68,10 +68,10 @@ impl RingLayout {
     }
 }
 
-/// The published tensors, in addition to the losses.
+/// The tensors that a step writes to host memory in addition to the losses.
 #[derive(Debug)]
 pub(super) struct Published<'a> {
-    /// All-reduced losses and stop requests, published instead of the losses.
+    /// All-reduced losses and stop requests, instead of the losses.
     pub(super) summed: Option<TensorId>,
     /// Counts of correct predictions, if requested.
     pub(super) counts: Option<TensorId>,
@@ -79,7 +79,8 @@ pub(super) struct Published<'a> {
     pub(super) results: &'a [TensorId],
 }
 
-/// Adds the node that publishes the losses and `Published`, for `parameters` trained parameters.
+/// Adds the node that writes the losses and `Published` to host memory, for `parameters` trained
+/// parameters.
 pub(super) fn publish(
     net: &mut Net<'_>,
     losses: &[Loss],

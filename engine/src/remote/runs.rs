@@ -38,7 +38,7 @@ pub(super) fn trained(run: &Path, choice: Choice) -> Result<PathBuf, EngineError
     };
     let [last, best] = [0, 1].map(|i| inside(at.join(POINTERS[i]).key));
     if last.is_empty() {
-        // Without `last_checkpoint`, it is a checkpoint directory, or cannot be used.
+        // Without `last_checkpoint`, the folder is a checkpoint directory, or not a run.
         staging.fetch(&objects)?;
         return Ok(staging.place);
     }

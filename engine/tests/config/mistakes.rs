@@ -54,7 +54,7 @@ const MISTAKES: &[(&str, &str)] = &[
         "unknown key `zzzzz`; the keys of a config are model, input, data, solver, \
          loss_weights, train, eval, ranks, fusion",
     ),
-    // Mistakes in lists of tables.
+    // Mistakes in arrays of tables.
     (
         "[solver.groups]\nmatch = \"*\"",
         "`solver.groups` must be a list of tables of match, lr_factor, weight_decay, got a \

@@ -196,7 +196,9 @@ pub enum DeviceError {
         reason: String,
     },
     /// An operation that a capture cannot contain.
-    #[error("{0} cannot be captured: it would make the host wait, or change memory, at replay")]
+    #[error(
+        "{0} cannot be captured: at replay it would block the host, or allocate or free memory"
+    )]
     NotCapturable(&'static str),
     /// A driver error.
     #[error("{call}: {reason}")]

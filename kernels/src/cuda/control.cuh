@@ -8,7 +8,7 @@ struct Control {
   float grad_factor;  // multiplies the gradients: clip / (loss scale * micro-steps)
   float applied;      // 1 to apply the update, 0 to skip it
   float loss_scale;   // of the gradients
-  float warmup_cut;   // amount by which a shared warm-up lowers every rate; else 0
+  float warmup_cut;   // what a warm-up subtracts from the rate of every parameter, or 0
 
   // Learning rate of parameters whose full rate is `factor` times the base rate.
   DEVICE float rate(float factor) const { return lr * factor + warmup_cut * (factor - 1.0f); }

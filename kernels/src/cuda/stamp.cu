@@ -5,7 +5,7 @@
 // Launch: one thread of one warp.
 // Cost: one word stored; bound by the start of a launch, some 2 us in a graph.
 // Numerics: none; it is a clock, and so not deterministic.
-// Edges: no kernel of a step reads it.
+// Edge cases: no kernel of a step reads it.
 #include "ptx.cuh"
 
 KERNEL(32) stamp(uint64_t* RESTRICT time) {

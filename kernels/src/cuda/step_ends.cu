@@ -13,7 +13,7 @@
 // Cost: twice the bytes of a batch, some 30 MB for 12 images, 10 us of a step of 30 ms;
 // memory-bound.
 // Numerics: copies.
-// Edges: the count wraps after 2^32 steps.
+// Edge cases: the count wraps after 2^32 steps.
 //
 // The fence makes all host-memory writes of the step visible before the count.
 #include "platform.cuh"

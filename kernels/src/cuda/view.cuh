@@ -41,7 +41,8 @@ struct Axis {
     return start + (mirrored ? window - 1 - pixel : pixel);
   }
 
-  // A vertex of the source in the network's image. In f64, but f32 where boxes are inclusive.
+  // Maps a coordinate from the source image to the network's input. In f64, but f32 where boxes are
+  // inclusive.
   DEVICE double place(float v, int plus_one) const {
     const double within = as_f32((double)v - (double)start, plus_one);
     const double scaled = as_f32(within * ratio(plus_one), plus_one);

@@ -6,7 +6,7 @@ use device::{Arg, Buffer, StructArg};
 
 use crate::DType;
 
-/// Threads per block that works on rows.
+/// Threads per block of the kernels that process rows.
 pub(crate) const ROW_THREADS: u32 = 1024;
 
 /// Maximum number of blocks. Every block counts the rows of all groups, so more than one per

@@ -169,8 +169,8 @@ pub(crate) fn rows_argument(
         .arg()
 }
 
-/// Number of blocks over the rows of `x`, and threads per block. At least one block, since a loss
-/// without rows is written, too.
+/// Number of blocks over the rows of `x`, and threads per block. At least one block, which writes
+/// the loss even if there are no rows.
 fn grid<L: RowLoss>(x: &TensorDesc) -> (usize, u32) {
     match L::LAUNCH {
         RowLaunch::Thread(threads) => (blocks(x.dim(0), threads as usize), threads),

@@ -50,7 +50,7 @@ fn dead_or_failed_rank_is_reported_by_all_ranks() {
 }
 
 #[test]
-fn sum_follows_rank0_order_and_fails_with_a_rank() {
+fn sum_uses_order_of_rank0_and_fails_if_a_rank_leaves() {
     // These sums depend on the order of f32 additions.
     let of_rank = |rank: usize| [[1e8f32, 1.0, -1e8][rank], rank as f32];
     let backwards = |all: &mut [f32]| {

@@ -4,9 +4,9 @@
 //! The files are in `tests/earlier`. Commit 7031707 wrote runs of six steps of `micro` with
 //! narrower layers on a store of six images, one for each optimizer, and every preset as printed by
 //! `--print-config`, without comments. A separate folder contains the files of commit 80c2d0ae:
-//! runs of four steps with masks, AdamW and averages, and with keypoints, on a store with masks and
-//! keypoints, both with `train.tuning`; and the output of `predict`. The digests below were
-//! computed by resuming copies of these runs with the same binaries.
+//! two runs of four steps with `train.tuning` on a store with masks and keypoints (one with masks,
+//! AdamW and averaged weights, one with keypoints), and the output of `predict`. The digests below
+//! were computed by resuming copies of these runs with the same binaries.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -106,7 +106,7 @@ fn copied(folder: &str) -> Place {
 }
 
 #[test]
-fn earlier_runs_resume_bit_identically() {
+fn runs_of_earlier_versions_resume_bit_identically() {
     for Earlier { folder, run, state, detections } in RUNS {
         let (writer, made, until) = match folder {
             "" => ("an older onegraph in format 2", 6, 9),

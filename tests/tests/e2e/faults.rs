@@ -46,14 +46,14 @@ fn is_of_server(name: &str) -> bool {
 }
 
 #[test]
-fn shared_fault_cases_pass() {
+fn commands_report_shared_fault_cases() {
     if let Some(faults) = faults(|name| !is_of_server(name)) {
         assert!(faults.is_empty(), "{}", faults.join("\n"));
     }
 }
 
 #[test]
-fn serve_shared_fault_cases_pass() {
+fn server_reports_shared_fault_cases() {
     if let Some(faults) = faults(is_of_server) {
         assert!(faults.is_empty(), "{}", faults.join("\n"));
     }

@@ -13,7 +13,7 @@ const GLOSSARY: &str = "docs/glossary.md";
 /// First cell of each heading row in the glossary's tables.
 const HEADS: [&str; 2] = ["letter", "noun"];
 /// Lines of a header, in this order.
-const LINES: [&str; 4] = ["// Launch: ", "// Cost: ", "// Numerics: ", "// Edges: "];
+const LINES: [&str; 4] = ["// Launch: ", "// Cost: ", "// Numerics: ", "// Edge cases: "];
 
 /// True for CUDA and C++ sources and headers.
 pub(crate) fn is_cuda(file: &File) -> bool {

@@ -65,7 +65,7 @@ fn slot_layout_matches_program_inputs() {
 /// shifted bytes.
 #[test]
 #[should_panic(expected = "`pixels`")]
-fn shifted_input_is_detected() {
+fn input_at_wrong_offset_is_rejected() {
     let config = Config::load("micro", &[]).expect("the preset loads");
     let spec = spec(&config);
     let mut program = Program::new();

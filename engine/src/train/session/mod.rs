@@ -301,8 +301,8 @@ impl Session {
             && self.checkpoints.is_overdue()
     }
 
-    /// Prints that another rank was requested to stop. A rank that was requested itself has already
-    /// printed that.
+    /// Prints that another rank was requested to stop. A rank that received the request has already
+    /// printed it.
     fn say_who_stops(&mut self) {
         if let Some(last) = self.trainer.stop_after()
             && !self.is_asked_to_stop()

@@ -30,7 +30,8 @@ impl Session {
     /// Opens the data, builds the trainer, and restores the last checkpoint if requested.
     ///
     /// # Errors
-    /// An invalid config, data set or checkpoint; changes of a resumed run that affect training.
+    /// An invalid config, data set or checkpoint, or, when a run is resumed, a config change that
+    /// affects training.
     pub fn new(mut config: Config, options: SessionOptions) -> Result<Self, EngineError> {
         let (progress, run, team) = (options.progress, options.run.clone(), options.team.clone());
         // Checked first, so that no data is generated or prepared for ranks that cannot run

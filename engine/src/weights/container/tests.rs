@@ -288,11 +288,7 @@ fn broken_or_hostile_file_prints_one_line_error() {
         ("no value", pickle(b"\x80\x02."), "value from an empty stack"),
         ("no mark", pickle(b"\x80\x02t."), "lacks a mark"),
         ("no memo", pickle(b"\x80\x02h\x05."), "uses memo 5"),
-        (
-            "a call of nothing",
-            pickle(b"\x80\x02N)R."),
-            "calls something that is not a class or function",
-        ),
+        ("a call of nothing", pickle(b"\x80\x02N)R."), "something that is not a class or function"),
         ("a huge count", b"\x80\x02X\xff\xff\xff\xffabc.".to_vec(), "truncated"),
         ("a huge number", b"\x80\x02\x8b\xff\xff\xff\x7f1.".to_vec(), "truncated"),
         ("another protocol", b"\x80\x09}.".to_vec(), "protocol 9"),

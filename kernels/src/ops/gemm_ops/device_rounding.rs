@@ -17,9 +17,9 @@ pub fn floor(op: &dyn Op) -> f64 {
 }
 
 /// Inputs with which the CPU reference rounds like a GPU: the weights are multiplied by their
-/// frozen scale and rounded before the GEMM. A floor in units of the root mean square is not
-/// suitable: in a gradient map that is mostly zero, the errors of the few large values are
-/// unrelated to the root mean square.
+/// frozen scale and rounded before the GEMM. A tolerance in units of the root mean square would not
+/// do: in a gradient map that is mostly zero, the errors of the few large values are unrelated to
+/// the root mean square.
 pub fn inputs(op: &dyn Op, inputs: &[HostTensor]) -> Vec<HostTensor> {
     let mut inputs = inputs.to_vec();
     let op = op as &dyn Any;

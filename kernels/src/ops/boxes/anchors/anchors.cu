@@ -6,7 +6,7 @@
 // Launch: x = a thread per anchor of a part, in blocks of 256; y = parts.
 // Cost: 16 bytes per anchor, 4.3 MB at 800x1344; memory-bound.
 // Numerics: bit-identical to the CPU: same operations in the same order.
-// Edges: a level with more than MAX_CELLS cell anchors is split into several parts.
+// Edge cases: a level with more than MAX_CELLS cell anchors is split into several parts.
 #include "platform.cuh"
 
 constexpr int MAX_CELLS = 64;

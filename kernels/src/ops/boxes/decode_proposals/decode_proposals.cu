@@ -13,7 +13,7 @@
 // level.
 // Cost: two scattered sectors and 44 bytes per row (106,000 rows at 12 images); latency-bound.
 // Numerics: fp32, the CPU's operations in its order.
-// Edges: an invalid anchor index gives zeros and -1.
+// Edge cases: an invalid anchor index gives zeros and -1.
 #include "boxes.cuh"
 #include "real.cuh"
 

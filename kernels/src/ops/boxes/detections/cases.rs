@@ -133,7 +133,7 @@ mod tests {
     /// Independent reference: puts all classes of all RoIs into one list, filters it by score and
     /// size, and keeps the top D after `batched_nms`.
     #[test]
-    fn detections_match_plain_rule() {
+    fn detections_match_independent_reference() {
         for case in cases().iter().filter(|c| c.inputs[0].desc.shape[0] < 500) {
             let plus_one = case.label.contains("plus_one true");
             let outputs = outputs(case);

@@ -19,7 +19,7 @@
 // pass; latency-bound.
 // Numerics: fp32; softmax and boxes use the CPU's operations in its order, so that decisions are
 // equal.
-// Edges: a RoI with a NaN logit gives no detection.
+// Edge cases: a RoI with a NaN logit gives no detection.
 //
 // Passes: score each class of each RoI; sort and NMS per class and image; count; merge the classes
 // of each image. Orders are (score descending, roi * classes + class ascending). NMS tests 64 boxes

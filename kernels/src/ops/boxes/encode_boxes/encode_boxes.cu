@@ -12,8 +12,8 @@
 // Launch: a thread per row, blocks of 256.
 // Cost: 60 bytes per row, 6,144 rows at the training shape; latency-bound.
 // Numerics: fp32 in the CPU's order; logf is the device's.
-// Edges: rows with label <= 0 or an invalid ground-truth index are 0; a non-positive side gives inf
-// or NaN.
+// Edge cases: rows with label <= 0 or an invalid ground-truth index are 0; a non-positive side
+// gives inf or NaN.
 #include "boxes.cuh"
 
 KERNEL(256)

@@ -9,7 +9,7 @@
 // Launch: a thread per proposal, grid [N, ceil(capacity / 256)], one block at least.
 // Cost: 40 bytes per row, and each block sums the N counts; latency-bound.
 // Numerics: copies.
-// Edges: counts outside [0, capacity] are clamped to it.
+// Edge cases: counts outside [0, capacity] are clamped to it.
 //
 // Each thread moves one proposal, or, if its slot is unused, writes one padding row.
 #include "platform.cuh"

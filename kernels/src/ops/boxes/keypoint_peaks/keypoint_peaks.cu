@@ -10,7 +10,7 @@
 // Cost: 8 operations per pixel of the boxes, 0.5 GFLOP for 100 boxes of 200 x 200 and 17 keypoints;
 // compute-bound.
 // Numerics: fp32, the CPU's operations in its order; expf is the device's.
-// Edges: boxes past the count are 0; of equal pixels the first is the peak; a NaN is never the
+// Edge cases: boxes past the count are 0; of equal pixels the first is the peak; a NaN is never the
 // peak.
 //
 // Works on one strip of columns at a time: the rows of the map are upsampled into shared memory,

@@ -15,7 +15,7 @@
 // bit masks, mostly in L2; the walk is latency-bound, 32 steps.
 // Numerics: IoU in fp32 with the CPU's operations in its order where the test without a division is
 // not decisive, so that decisions are equal.
-// Edges: rows with a negative or NaN score are ignored.
+// Edge cases: rows with a negative or NaN score are ignored.
 //
 // Passes: sort the rows of each level of an image; compare each with the rows after it, one bit per
 // pair; walk the bits, 64 rows at a time; merge the levels. All orders are (score descending, input

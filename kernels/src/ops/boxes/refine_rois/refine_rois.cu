@@ -10,7 +10,7 @@
 // Launch: a thread per row, blocks of 256.
 // Cost: 44 or 52 bytes per row, 6,144 rows at the training shape; latency-bound.
 // Numerics: fp32, the CPU's operations in its order; expf is the device's.
-// Edges: rows past the count, or without an image, are 0.
+// Edge cases: rows past the count, or without an image, are 0.
 #include "boxes.cuh"
 #include "real.cuh"
 

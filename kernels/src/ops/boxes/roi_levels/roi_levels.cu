@@ -9,7 +9,7 @@
 // Cost: 24 bytes per RoI; latency-bound.
 // Numerics: fp32 in torchvision's order; sqrt and division rounded to nearest, log2f within 1 ulp
 // and exact at powers of two, the level boundaries.
-// Edges: a zero-area RoI gets the finest level, a NaN area the level nearest to 0.
+// Edge cases: a zero-area RoI gets the finest level, a NaN area the level nearest to 0.
 #include "boxes.cuh"
 
 KERNEL(256)

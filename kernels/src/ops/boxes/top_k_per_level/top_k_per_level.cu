@@ -13,7 +13,7 @@
 // Cost: 12 images of 800x1344, k = 2,000: 3.2M logits read four times from L2 (6.4 MB each), then
 // 66 sorting steps; bound by the latency of 6 launches.
 // Numerics: exact.
-// Edges: NaN ranks with minus infinity; any number of ties goes to the lower indices.
+// Edge cases: NaN ranks with minus infinity; any number of ties goes to the lower indices.
 //
 // A level that fits the sort is sorted directly. In a larger one, histograms of 11-bit digits find
 // the k-th rank (two passes for half, whose ranks differ only in their upper 19 bits, three for

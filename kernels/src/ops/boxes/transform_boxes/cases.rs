@@ -36,7 +36,7 @@ mod tests {
 
     /// Computed by hand: a 100 x 50 image, width doubled and height tripled.
     #[test]
-    fn flip_matches_source_and_network_pixel_rules() {
+    fn flipped_boxes_match_hand_computed_values_with_and_without_inclusive_edges() {
         let desc = TensorDesc::new(Role::Box, &[2, 2, 4]);
         let b = [10.0, 5.0, 30.0, 20.0];
         let boxes = HostTensor::f32(desc, [b, b, b, b].concat());

@@ -9,7 +9,7 @@
 // Launch: a thread per box, blocks of 256.
 // Cost: 32 bytes per box; latency-bound.
 // Numerics: the CPU's operations in its order.
-// Edges: a window of 0 gives ratio 0; a count outside [0, capacity] is clamped to it.
+// Edge cases: a window of 0 gives ratio 0; a count outside [0, capacity] is clamped to it.
 #include "boxes.cuh"
 #include "view.cuh"
 

@@ -11,7 +11,7 @@
 // Launch: blocks of 256 threads, 4,096 elements per block; first_block maps blocks to gradients.
 // Cost: 6 bytes per element, 0.26 GB for the 44 million of Mask R-CNN R50-FPN; memory-bound.
 // Numerics: multiplied in fp32, rounded once; empty_bucket is exact.
-// Edges: a value beyond fp16 becomes infinite. A gradient without elements has no block.
+// Edge cases: a value beyond fp16 becomes infinite. A gradient without elements has no block.
 //
 // The elements of a bucket have no gaps, so a gradient may begin anywhere in it: at a multiple of
 // 16 bytes threads copy vectors, elsewhere adjacent single elements.

@@ -8,7 +8,7 @@
 // Launch: one block of 256 threads.
 // Cost: width words over PCIe; latency-bound.
 // Numerics: int to float rounds to nearest.
-// Edges: the row of a step is step % rows, with step as unsigned.
+// Edge cases: the row of a step is step % rows, with step as unsigned.
 //
 // The sequence number signals to the host that the row is complete, so it is written after all
 // else, after a system-wide fence: the block's barrier orders its threads' writes before the fence,

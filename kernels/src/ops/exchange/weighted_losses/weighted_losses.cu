@@ -8,7 +8,7 @@
 // Launch: one block of 64 threads, a thread per loss.
 // Cost: 8 bytes per loss; the launch itself.
 // Numerics: fp32, rounded once.
-// Edges: a non-finite loss with weight 0 gives NaN.
+// Edge cases: a non-finite loss with weight 0 gives NaN.
 #include "platform.cuh"
 
 constexpr int MAX_LOSSES = 64;

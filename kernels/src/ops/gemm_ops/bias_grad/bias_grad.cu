@@ -9,7 +9,7 @@
 // bias_grad_total one per 32 columns.
 // Cost: m * inner * k loads and adds; memory-bound (P2 of 12 images: 413 MB).
 // Numerics: fp32 within a chunk, fp64 over the chunks, both in a fixed order.
-// Edges: rows past the count are not read; no rows give 0.
+// Edge cases: rows past the count are not read; without rows the sum is 0.
 #include "platform.cuh"
 #include "vector.cuh"
 

@@ -20,8 +20,8 @@
 // 28x28x256); memory-bound.
 // Numerics: fp32 within a row, fp64 over the rows of a class, in a fixed order; bias_db sums dx
 // before it is rounded.
-// Edges: with relu dx is 0 where x is not positive; rows without a mask are not read; an invalid
-// label gives NaN logits and no gradient.
+// Edge cases: with relu dx is 0 where x is not positive; rows without a mask are not read; an
+// invalid label gives NaN logits and no gradient.
 #include "platform.cuh"
 #include "reduce.cuh"
 #include "vector.cuh"

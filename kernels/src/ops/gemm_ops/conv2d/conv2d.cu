@@ -7,7 +7,7 @@
 //   bias      [K]                 float  in   or null
 //   residual  [N, P, Q, K]        real   in   added before the ReLU, or null
 //   count     [1]                 int    in   images in use, or null: all
-//   y         [N, P, Q, K]        real   out  zero in images past the count
+//   y         [N, P, Q, K]        real   out  0 in images >= the count
 //   partials  [splits, N*P*Q, K]  float  out  written instead of y with split-k
 //   signs     [N*P*Q*K/8]         byte   out  of y, laid out as in src/signs.rs, or null
 //
@@ -16,7 +16,7 @@
 // Cost: 2*N*P*Q*K*R*S*C FLOPs; compute-bound; a 3x3 of 256 channels on 12 maps of 200x336: 951
 // GFLOP.
 // Numerics: fp32 accumulation in order of k; deterministic.
-// Edges: images past the count are not read.
+// Edge cases: images past the count are not read.
 //
 // GEMM: Forward of gemm/passes.cuh. conv2d_reduce_f16 sums the partials. If `real` is float, it
 // uses the main loop of gemm/plain.cuh, without split-k.

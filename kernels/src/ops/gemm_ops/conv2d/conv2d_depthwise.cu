@@ -13,7 +13,7 @@
 // Cost: 2 * 49 * N*H*W*C FLOPs without tensor cores; on C2 of 12 images of 800x1344 with 96
 // channels 7.6 GFLOP.
 // Numerics: fp32, in order of the taps; deterministic.
-// Edges: C is even; padded by 3, so that the output has the size of the input.
+// Edge cases: C is even; padded by 3, so that the output has the size of the input.
 //
 // A warp computes strips of 8 columns; for the filter gradient each of 7 warps handles one filter
 // row. The gradient of the input is the same convolution of g with the filters rotated by 180

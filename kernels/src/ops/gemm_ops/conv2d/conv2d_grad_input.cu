@@ -15,8 +15,8 @@
 // threads; stages in dynamic shared memory.
 // Cost: 2*N*P*Q*K*R*S*C FLOPs; compute-bound.
 // Numerics: fp32 accumulation in order of k; deterministic.
-// Edges: images past the count are not read; a class without taps gets 0 (or the epilogue's value
-// for 0).
+// Edge cases: images past the count are not read; a class without taps gets 0 (or the epilogue's
+// value for 0).
 //
 // A stride splits the positions of x into stride^2 residue classes, and each class uses only its
 // own taps: it is a convolution of stride 1, without multiplications by padding zeros.

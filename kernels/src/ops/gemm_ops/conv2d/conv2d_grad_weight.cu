@@ -10,10 +10,10 @@
 //
 // Launch: x = tiles of D, columns fastest; z = splits, which share the positions within the
 // count; 128 threads; stages in dynamic shared memory.
-// Cost: 2*N*P*Q*K*R*S*C FLOPs; compute-bound; a 3x3 of 256 channels gives 36 large tiles and
-// 806,400 positions (12 maps of 200x336), so it relies on split-k.
+// Cost: 2*N*P*Q*K*R*S*C FLOPs; compute-bound; a 3x3 of 256 channels is 36 large tiles and
+// 806,400 positions (12 maps of 200x336), so it needs split-k.
 // Numerics: fp32 accumulation in order of position; deterministic.
-// Edges: images past the count are not read; no images give zeros.
+// Edge cases: images past the count are not read; without images dw is 0.
 //
 // GEMM: GradWeight of gemm/passes.cuh. conv2d_reduce_f32 sums the partials; there are no partials
 // if `real` is float.

@@ -9,11 +9,11 @@
 //   dw        [K, R, S, C / groups]      float  out  gradient of the filters
 //   partials  [splits, rows, columns]    float  out  written instead of the result with split-k
 //
-// Launch: same grid as conv2d.cu. One group of any size, or groups with multiples of 64 channels
-// and filters: smaller groups are merged, with filters expanded by conv2d_expand_groups_f16.
+// Launch: grid as in conv2d.cu. One group of any size, or groups with multiples of 64 channels
+// and filters: smaller ones are merged, and filters expanded by conv2d_expand_groups_f16.
 // Cost: 2*N*P*Q*K*R*S*C / groups FLOPs, with the number of merged groups.
 // Numerics: same as conv2d.cu.
-// Edges: same as conv2d.cu.
+// Edge cases: same as conv2d.cu.
 #include "platform.cuh"
 #include "conv2d.cuh"
 #include "conv2d_grad_input.cuh"

@@ -7,7 +7,7 @@
 // Launch: a thread per chunk of 8 values.
 // Cost: 2 * columns + 16 * chunks bytes per row; memory-bound (6,144 rows of 324: 8 MB).
 // Numerics: exact.
-// Edges: without rows nothing is written.
+// Edge cases: without rows nothing is written.
 #include "platform.cuh"
 #include "vector.cuh"
 

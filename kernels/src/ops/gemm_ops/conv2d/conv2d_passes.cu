@@ -37,7 +37,7 @@
 // gradient; blocks of 256.
 // Cost: 4 * splits + 2 (4) bytes per element; memory-bound, mostly in L2.
 // Numerics: sums in the order of the splits, rounded once; deterministic.
-// Edges: partials of images past the count are not read.
+// Edge cases: partials of images past the count are not read.
 #include "platform.cuh"
 #include "gemm/conv.cuh"
 #include "gemm/gradient.cuh"

@@ -14,7 +14,7 @@
 // Cost: same as conv2d.cu; a 3x3 of 256 channels on 12 maps of 200x336 reaches 566 TFLOP/s on an
 // H200.
 // Numerics: same as conv2d.cu, except that wgmma rounds sums over 16 k differently from mma.sync.
-// Edges: same as conv2d.cu.
+// Edge cases: same as conv2d.cu.
 #include "platform.cuh"
 #include "gemm/warpgroup.cuh"
 #include "conv2d.cuh"

@@ -20,7 +20,7 @@
 // R50-FPN; memory-bound, latency-bound if filters are short.
 // Numerics: a filter's scale in double, multiplied in fp32, rounded once; the sum of dgamma in
 // double, in an order that depends only on len.
-// Edges: filters without values have no weights to write.
+// Edge cases: filters without values have no weights to write.
 #include "real.cuh"
 #include "reduce.cuh"
 

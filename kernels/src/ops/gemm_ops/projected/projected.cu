@@ -21,7 +21,7 @@
 // 800x1344, is neither written nor read.
 // Numerics: filters times scales are rounded to half; fp32 accumulation in order of k, the
 // projection's first; deterministic.
-// Edges: none.
+// Edge cases: none.
 #include "platform.cuh"
 #include "projected.cuh"
 

@@ -11,7 +11,7 @@
 // Launch: same as projected.cu.
 // Cost: same as projected.cu.
 // Numerics: same as projected.cu, but wgmma rounds sums over 16 k differently from mma.sync.
-// Edges: same as projected.cu.
+// Edge cases: same as projected.cu.
 #include "platform.cuh"
 #include "gemm/warpgroup.cuh"
 #include "projected.cuh"

@@ -7,7 +7,7 @@
 // Launch: a thread per 8 elements, blocks of 256.
 // Cost: 6 bytes per element; memory-bound.
 // Numerics: exact.
-// Edges: where y is NaN, g is 0.
+// Edge cases: where y is NaN, g is 0.
 #include "real.cuh"
 
 REALS(fp16, fp32)

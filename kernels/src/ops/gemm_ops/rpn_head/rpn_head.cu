@@ -17,7 +17,7 @@
 // map, 548 MB there, is neither written nor read.
 // Numerics: fp32 accumulation in order of k; the hidden map is rounded to half; the second GEMM
 // accumulates in fp32 in the order of a warp's columns, warps and tiles. Deterministic.
-// Edges: positions outside a map are zeros.
+// Edge cases: positions outside a map are zeros.
 //
 // GEMM: as conv2d, of 3x3 windows. A warp's accumulators, rounded, are operand A of a second GEMM,
 // whose columns are the outputs: fragments of D are fragments of A.

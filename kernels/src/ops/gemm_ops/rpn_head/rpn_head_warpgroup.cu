@@ -10,7 +10,7 @@
 // tile's outputs.
 // Cost: same as rpn_head.cu.
 // Numerics: same as rpn_head.cu, except that wgmma rounds sums over 16 k differently from mma.sync.
-// Edges: same as rpn_head.cu.
+// Edge cases: same as rpn_head.cu.
 #include "platform.cuh"
 #include "gemm/warpgroup.cuh"
 #include "rpn_head.cuh"

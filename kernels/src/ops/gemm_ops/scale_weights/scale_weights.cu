@@ -7,7 +7,7 @@
 // Launch: blocks of 256 threads, 4,096 elements per block; first_block maps blocks to tensors.
 // Cost: 4 bytes per element, 94 MB for the trained stages of ResNet-50; memory-bound.
 // Numerics: multiplied in fp32, rounded once.
-// Edges: a tensor without elements has no block.
+// Edge cases: a tensor without elements has no block.
 #include "many_tensors.cuh"
 #include "vector.cuh"
 

@@ -12,7 +12,7 @@
 // Cost: 2*N*P*Q*K*224 FLOPs, 147 in 224 of them useful (12 images of 800x1344: 92 GFLOP); 52 MB
 // read and 413 MB written there.
 // Numerics: fp32 accumulation in order of k; deterministic.
-// Edges: pixels outside the image are zeros that are not read.
+// Edge cases: pixels outside the image are zeros that are not read.
 //
 // GEMM: the rows of D are the N*P*Q positions, its columns the K filters; k runs over the 7 rows of
 // the window, a k-block each.

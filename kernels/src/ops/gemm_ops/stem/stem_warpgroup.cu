@@ -9,7 +9,7 @@
 // Launch: same as stem.cu.
 // Cost: same as stem.cu.
 // Numerics: same as stem.cu, except that wgmma rounds sums over 16 k differently from mma.sync.
-// Edges: same as stem.cu.
+// Edge cases: same as stem.cu.
 #include "platform.cuh"
 #include "gemm/warpgroup.cuh"
 #include "gemm/gemm.cuh"

@@ -14,7 +14,7 @@
 // channels.
 // Cost: each tensor moved once; memory-bound (P3 onto P2 of 12 images: 1 GB).
 // Numerics: fp32 sums in row-major order, rounded once.
-// Edges: any ratio of sizes; a position read by no output gets 0.
+// Edge cases: any ratio of sizes; a position read by no output gets 0.
 #include "platform.cuh"
 #include "vector.cuh"
 

@@ -18,7 +18,7 @@
 // Launch: 128 blocks of 256 threads; a warp per RoI and object, a thread per anchor and pixel.
 // Cost: 6 bytes per pixel of a positive RoI, 7 MB at 12 images; latency-bound.
 // Numerics: integers; comparisons and overlaps as on the CPU.
-// Edges: a NaN logit is never the maximum nor above 0.
+// Edge cases: a NaN logit is never the maximum nor above 0.
 #include "boxes.cuh"
 #include "real.cuh"
 #include "reduce.cuh"

@@ -6,7 +6,7 @@
 // Cost: 10 or 12 bytes per row; at 3,072 rows (12 images) latency-bound, so one block beats a
 // second launch.
 // Numerics: fp32, sums in a fixed order, gradients rounded once.
-// Edges: no rows or no counted rows give 0; an ignored row may have any values.
+// Edge cases: without counted rows the loss is 0; an ignored row may have any values.
 #include "row_loss.cuh"
 
 REALS(fp16, fp32)

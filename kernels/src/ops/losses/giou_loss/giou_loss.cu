@@ -5,8 +5,8 @@
 // blocks of 256.
 // Cost: 56 bytes per positive row, 8 per other row; at 6,144 rows latency-bound.
 // Numerics: boxes in fp64, as on the CPU; sums in fp32 in a fixed order; gradients rounded once.
-// Edges: no rows or no positive row give 0; zero-area boxes give a finite loss; dw and dh above
-// ln(1000/16) get no gradient; where corners tie each side gets half.
+// Edge cases: without positive rows the loss is 0; zero-area boxes give a finite loss; dw and dh
+// above ln(1000/16) get no gradient; where corners tie each side gets half.
 //
 // fp64, since areas cancel in the union and the derivative depends on comparisons; there are too
 // few positives for the fp64 rate to matter.

@@ -4,7 +4,7 @@
 // sums.
 // Cost: 6 bytes per pixel of a positive row, 2 more backward; memory-bound.
 // Numerics: fp32, sums in a fixed order, gradients rounded once.
-// Edges: no positive row gives 0; other rows may have any values.
+// Edge cases: without positive rows the loss is 0; other rows may have any values.
 //
 // Matches the mask losses of torchvision and maskrcnn-benchmark.
 #include "platform.cuh"

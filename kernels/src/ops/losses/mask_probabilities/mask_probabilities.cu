@@ -9,7 +9,7 @@
 // Launch: a thread per pixel, blocks of 256.
 // Cost: 2 or 4 bytes read and 4 written per pixel of a row in use; memory-bound.
 // Numerics: sigmoid in fp32, without overflow.
-// Edges: rows without a mask are not read.
+// Edge cases: rows without a mask are not read.
 #include "real.cuh"
 
 REALS(fp16, fp32)

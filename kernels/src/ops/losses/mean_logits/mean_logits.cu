@@ -7,7 +7,7 @@
 // Launch: a warp per row, blocks of 256.
 // Cost: the logits are read three times, from L1 after the first; latency-bound.
 // Numerics: fp32; a lane sums its classes, then the warp; rounded once.
-// Edges: a NaN makes its row NaN.
+// Edge cases: a NaN makes its row NaN.
 #include "real.cuh"
 #include "reduce.cuh"
 

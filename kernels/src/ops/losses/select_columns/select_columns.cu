@@ -14,7 +14,7 @@
 // blocks of 256.
 // Cost: backward 4 MB of stores at 6,144 x 324; memory-bound.
 // Numerics: copies.
-// Edges: an invalid group index gives zeros.
+// Edge cases: an invalid group index gives zeros.
 #include "real.cuh"
 
 REALS(fp16, fp32)

@@ -6,8 +6,8 @@
 // Cost: 32 or 40 bytes per positive row, 8 or 16 per other row; at 6,144 rows (12 images)
 // latency-bound.
 // Numerics: fp32, sums in a fixed order, gradients rounded once.
-// Edges: no rows or no positive row give 0; beta 0 is L1; a row that is not positive may have any
-// values.
+// Edge cases: without positive rows the loss is 0; beta 0 is L1; a row that is not positive may
+// have any values.
 //
 // Matches the box losses of torchvision and maskrcnn-benchmark.
 #include "row_loss.cuh"

@@ -6,7 +6,7 @@
 // Cost: 2 or 4 bytes per logit, 1 MB at 6,144 rows of 81 classes (12 images); latency-bound; later
 // passes over a row hit L1.
 // Numerics: maximum subtracted; fp32; sums in a fixed order; gradients rounded once.
-// Edges: no rows or no counted rows give 0; an ignored row may have any values.
+// Edge cases: without counted rows the loss is 0; an ignored row may have any values.
 #include "platform.cuh"
 #include "losses.cuh"
 

@@ -16,8 +16,8 @@
 // row, at most 128 blocks of 32 warps; weighted_cross_entropy_total adds the partial sums.
 // Cost: same as softmax_cross_entropy, plus 16 bytes per row and group; latency-bound.
 // Numerics: maximum subtracted; fp32; sums in a fixed order; gradients rounded once.
-// Edges: no rows, no counted rows, or only rows of weight 0 give 0; an ignored row may have any
-// values.
+// Edge cases: no rows, no counted rows, or only rows of weight 0 give 0; an ignored row may have
+// any values.
 #include "platform.cuh"
 #include "losses.cuh"
 

@@ -9,7 +9,7 @@
 // Cost: 4 * side * side * C bytes per patch, 14 MB for 3x3 patches of 256 channels at 12 images of
 // 256 anchors; memory-bound.
 // Numerics: exact copies.
-// Edges: a patch without an anchor is 0, and so is one whose anchor is outside the maps.
+// Edge cases: a patch without an anchor is 0, and so is one whose anchor is outside the maps.
 #include "platform.cuh"
 #include "map_gradients.cuh"
 

@@ -5,7 +5,7 @@
 // Launch: a thread per 16 bytes, blocks of 256.
 // Cost: one write; memory-bound.
 // Numerics: the value is rounded to the tensor's type.
-// Edges: a tail of less than 16 bytes is written element by element.
+// Edge cases: a tail of less than 16 bytes is written element by element.
 #include "platform.cuh"
 
 template <typename T>

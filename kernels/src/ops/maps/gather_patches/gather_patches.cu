@@ -16,7 +16,7 @@
 // Cost: 2 * S * S * C bytes twice per row; the gradient writes the maps once (12 images of
 // 800x1344: 0.55 GB); memory-bound.
 // Numerics: exact copies; the gradient sums in fp32 in the order of the rows.
-// Edges: anchors outside the maps are ignored.
+// Edge cases: anchors outside the maps are ignored.
 #include "platform.cuh"
 #include "map_gradients.cuh"
 

@@ -8,7 +8,7 @@
 // Launch: a thread per 8 elements, blocks of 256.
 // Cost: 4 bytes per element forward, 6 backward; memory-bound.
 // Numerics: fp32 with erff and expf, rounded once.
-// Edges: a tail of fewer than 8 elements is processed one by one.
+// Edge cases: a tail of fewer than 8 elements is processed one by one.
 #include "platform.cuh"
 #include "vector.cuh"
 

@@ -24,7 +24,7 @@
 // Cost: forward reads x twice and writes y, each gradient reads g and x; memory-bound.
 // Numerics: chunk sums in fp32, shifted by the channel's first value, so a large mean causes no
 // cancellation; the rest in fp64; a fixed order throughout.
-// Edges: ReLU keeps a NaN.
+// Edge cases: ReLU keeps a NaN.
 #include "platform.cuh"
 #include "reduce.cuh"
 #include "vector.cuh"

@@ -11,7 +11,7 @@
 // Cost: 2.5 bytes per value of the maps, 136 MB at 1,024 RoIs of 17 keypoints; bound by L1, which
 // reads each value four times.
 // Numerics: fp32, the CPU's operations in its order, rounded once.
-// Edges: a map of one row or column repeats it.
+// Edge cases: a map of one row or column repeats it.
 #include "platform.cuh"
 #include "real.cuh"
 

@@ -17,7 +17,7 @@
 // Cost: 4 bytes per value forward, 10 backward; memory-bound (C2 of 12 images of 800x1344 with 96
 // channels: 155 MB per tensor).
 // Numerics: fp32, in a fixed order.
-// Edges: without positions nothing is written.
+// Edge cases: without positions nothing is written.
 #include "platform.cuh"
 #include "reduce.cuh"
 #include "vector.cuh"

@@ -11,7 +11,7 @@
 // memory-bound where tiles are empty, else latency-bound.
 // Numerics: fp32 in the order of the heads, then patches, each in the order of its rows; rounded
 // once; deterministic.
-// Edges: maps beyond the levels of the RoIs get only patches.
+// Edge cases: maps beyond the levels of the RoIs get only patches.
 #include "platform.cuh"
 #include "map_gradients.cuh"
 

@@ -14,7 +14,7 @@
 // channels.
 // Cost: each tensor moved once, overlaps from cache; memory-bound.
 // Numerics: the maximum is exact; the gradient sums in fp32 in row-major order, rounded once.
-// Edges: padding never wins, equal values go to the first in row-major order, a NaN wins over
+// Edge cases: padding never wins, equal values go to the first in row-major order, a NaN wins over
 // numbers.
 #include "platform.cuh"
 #include "vector.cuh"

@@ -11,7 +11,7 @@
 // Cost: 2 bytes per value of the map, 411 MB at 2,048 RoIs of 7x7 positions and 2,048 channels;
 // memory-bound.
 // Numerics: fp32, the CPU's operations in its order, rounded once.
-// Edges: without rows nothing is written.
+// Edge cases: without rows nothing is written.
 #include "platform.cuh"
 #include "real.cuh"
 

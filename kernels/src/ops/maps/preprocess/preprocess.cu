@@ -12,7 +12,7 @@
 // 800x1344: 77 MB written, 103 with C = 4).
 // Numerics: fp32 (Pillow's filter: bytes, with weights in double), rounded once; normalises after
 // the blend, whose weights sum to 1: one division per channel instead of four.
-// Edges: views that do not fit the buffers give 0, never an invalid access.
+// Edge cases: views that do not fit the buffers give 0, never an invalid access.
 #include "platform.cuh"
 #include "vector.cuh"
 #include "view.cuh"

@@ -12,7 +12,7 @@
 // RoIs of 12 images, 7x7: 0.6 GB).
 // Numerics: a bin's samples are merged into weights per feature row and column, then fp32 sums in
 // that order, rounded once.
-// Edges: non-finite coordinates give arbitrary map values or 0, never an invalid access.
+// Edge cases: non-finite coordinates give arbitrary map values or 0, never an invalid access.
 //
 // Weights and their order are the same as in taps.rs.
 #include "platform.cuh"

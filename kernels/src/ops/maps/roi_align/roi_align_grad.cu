@@ -15,7 +15,7 @@
 // Cost: the maps written once (12 images of 800x1344: 0.55 GB), about 5 G multiply-adds at 512 RoIs
 // per image, 7x7; memory-bound where tiles are empty, else latency-bound.
 // Numerics: fp32 in the order RoI, bin row, bin column, rounded once; deterministic.
-// Edges: at most 32 bins per side; RoIs with non-finite coordinates extend over whole maps.
+// Edge cases: at most 32 bins per side; RoIs with non-finite coordinates extend over whole maps.
 //
 // The first kernel lists the RoIs of its image and level in order. In the second the warps of a
 // tile compute the weights of 8 RoIs at a time.

@@ -14,7 +14,7 @@
 // chunk of positions and 32 vectors of channels, like bias_grad.
 // Cost: 6 bytes per value forward, 10 backward; memory-bound.
 // Numerics: fp32, in a fixed order.
-// Edges: without images nothing is written.
+// Edge cases: without images nothing is written.
 #include "philox.cuh"
 #include "platform.cuh"
 #include "vector.cuh"

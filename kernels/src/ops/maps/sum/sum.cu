@@ -8,7 +8,7 @@
 // Launch: a thread per 8 elements, blocks of 256.
 // Cost: (terms + 1) * len elements moved; memory-bound.
 // Numerics: fp32 in the order of the terms, rounded once for any number of launches.
-// Edges: a tail of fewer than 8 elements is added one by one.
+// Edge cases: a tail of fewer than 8 elements is added one by one.
 #include "platform.cuh"
 #include "vector.cuh"
 

@@ -12,7 +12,7 @@
 // Launch: a thread per row, blocks of 256.
 // Cost: 56 bytes per row at random addresses, 3,072 rows at the training shape; latency-bound.
 // Numerics: copies.
-// Edges: a row with an invalid anchor index holds zeros, image -1, label -1, match 0.
+// Edge cases: a row with an invalid anchor index holds zeros, image -1, label -1, match 0.
 #include "platform.cuh"
 
 KERNEL(256)

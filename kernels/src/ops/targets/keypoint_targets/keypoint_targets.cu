@@ -12,7 +12,7 @@
 // Launch: a thread per keypoint of a row, blocks of 256.
 // Cost: 20 bytes per keypoint, 17,408 of them at 1,024 positives; latency-bound.
 // Numerics: f64, the CPU's operations in its order.
-// Edges: rows past the count, or without an image or an object, are -1.
+// Edge cases: rows past the count, or without an image or an object, are -1.
 #include "boxes.cuh"
 
 // The cell along an axis, -1 outside of the RoI.

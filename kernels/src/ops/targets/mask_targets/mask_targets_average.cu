@@ -11,8 +11,8 @@
 // Cost: two bit reads per sample of a row bin and column: 0.1 ms for a RoI of an entire image, in
 // proportion to the area; compute-bound.
 // Numerics: fp32 in a fixed order; the bitmap equals the CPU's, sums differ only in order.
-// Edges: rows past the count are 0; samples beyond -1 or the image have weight 0, but are counted
-// in the mean.
+// Edge cases: rows past the count are 0; samples beyond -1 or the image have weight 0, but are
+// counted in the mean.
 //
 // The objects are in `Segments` of segments.cuh. Matches torchvision's project_masks_on_boxes
 // (adaptive grid, not aligned, scale 1), and on the CPU mask_targets with RoiAlignBitmap.

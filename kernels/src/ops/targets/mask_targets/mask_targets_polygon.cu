@@ -10,7 +10,7 @@
 // Launch: a block of 256 threads per RoI.
 // Cost: an edge per thread, then 784 pixels; microseconds at 1,536 RoIs (12 images); latency-bound.
 // Numerics: fp64, or fp32 to place points if boxes are inclusive, as on the CPU.
-// Edges: rows past the count or without an object are 0; a part that exceeds its tensor is
+// Edge cases: rows past the count or without an object are 0; a part that exceeds its tensor is
 // skipped.
 //
 // The objects are in `Segments` of segments.cuh. Equals mask_targets with CocoPolygon on the CPU.

@@ -15,8 +15,8 @@
 // Cost: two passes of A * count overlaps; most boxes do not intersect and cost 10 instructions: 22M
 // pairs at 12 images of 7 objects; compute-bound.
 // Numerics: fp32 in the CPU's order; integer atomics find the maxima, the same in any order.
-// Edges: images past num_images are all -1; for an object that overlaps no anchor, all anchors tie
-// at 0.
+// Edge cases: images past num_images are all -1; for an object that overlaps no anchor, all anchors
+// tie at 0.
 //
 // Ground truths are staged tile by tile in shared memory. The overlap matrix is never stored: the
 // label pass recomputes it, which costs less than storing the best of each anchor. IoUs are never

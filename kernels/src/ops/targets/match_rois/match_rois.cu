@@ -14,8 +14,8 @@
 // 512 RoIs, 100 ground truths), which neighbouring rows read from L1; latency-bound.
 // Numerics: the CPU's operations in its order, so that labels are equal; the lowest ground truth
 // wins a tie.
-// Edges: rows past the count, without an image or with a non-positive side are ignored; counts are
-// clamped to their capacity.
+// Edge cases: rows past the count, without an image or with a non-positive side are ignored; counts
+// are clamped to their capacity.
 #include "boxes.cuh"
 
 KERNEL(256)

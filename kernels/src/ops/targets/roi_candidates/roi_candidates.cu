@@ -19,7 +19,7 @@
 // rows, 100 ground truths); compute-bound.
 // Numerics: the CPU's operations in its order, so that labels are equal; the lowest ground truth
 // wins a tie.
-// Edges: counts are clamped to their capacity.
+// Edge cases: counts are clamped to their capacity.
 //
 // The capacity is max_proposals + max_gts. A key is a proposal's anchor, -2 - g for ground truth g,
 // -1 in the padding.

@@ -15,7 +15,7 @@
 // Cost: Philox once, about 80 instructions per key, then 2 bytes per anchor and pass, 6 MB at 12
 // images.
 // Numerics: integers; the CPU's result.
-// Edges: equal keys are ordered by index; without anchors nothing is sampled.
+// Edge cases: equal keys are ordered by index; without anchors nothing is sampled.
 //
 // The selection is a radix select over all blocks of an image. Every block advances it by one byte
 // redundantly (a block scan), and the first one stores it for the next launch, so no block has to

@@ -19,7 +19,7 @@
 // sample_rois_write: a thread per row.
 // Cost: 5 passes over at most 2,100 candidates, about 20 us; latency-bound.
 // Numerics: integers and copies; the CPU's result.
-// Edges: rows past the count are padded: zeros in boxes, -1 elsewhere.
+// Edge cases: rows past the count are padded: zeros in boxes, -1 elsewhere.
 //
 // There are two sets of the five outputs: all RoIs, and positives in max_positives rows per image.
 #include "sampling.cuh"

@@ -12,7 +12,7 @@
 // Launch: blocks of 256 threads, 4,096 elements per block; first_block maps blocks to parameters.
 // Cost: 12 bytes per element, 0.53 GB for the 44 million of Mask R-CNN R50-FPN; memory-bound.
 // Numerics: fp32, elementwise, in the order of the micro-steps.
-// Edges: a parameter without elements has no block.
+// Edge cases: a parameter without elements has no block.
 //
 // accumulate_count is a separate kernel, since every block of the other reads held.
 #include "many_tensors.cuh"

@@ -17,8 +17,8 @@ pub struct Control {
     pub applied: f32,
     /// Loss scale that the gradients were computed with.
     pub loss_scale: f32,
-    /// Amount that a shared warm-up subtracts from every parameter's rate (`lr` is already reduced
-    /// by it); else 0.
+    /// Amount that a shared warm-up subtracts from the rate of every parameter (`lr` is already
+    /// reduced by it), or 0.
     pub warmup_cut: f32,
 }
 

@@ -13,7 +13,7 @@
 // Cost: a few loads, some double arithmetic, a few stores; latency-bound.
 // Numerics: learning rates in double, rounded once; bit-identical to the CPU except for the last
 // place of the cosine.
-// Edges: a step below zero counts as 0; the scale stays between 1 and the largest float.
+// Edge cases: a step below zero counts as 0; the scale stays between 1 and the largest float.
 #include "control.cuh"
 
 constexpr int MAX_MILESTONES = 16;

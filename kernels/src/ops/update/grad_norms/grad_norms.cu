@@ -12,7 +12,7 @@
 // Cost: 4 bytes per element, 176 MB for the 44 million of Mask R-CNN R50-FPN; memory-bound: the
 // sums in double take a fifth of the time of the reads.
 // Numerics: squares summed in double, in an order that depends only on shapes.
-// Edges: a tensor without elements has a block too; a norm beyond float becomes FLT_MAX.
+// Edge cases: a tensor without elements has a block too; a norm beyond float becomes FLT_MAX.
 //
 // The sum of squares of finite floats cannot overflow double, so the total is non-finite exactly if
 // an element is.

@@ -21,7 +21,7 @@
 // statistics are one block, a warp per parameter.
 // Cost: 4 bytes per element of a norm, 12 of an average; memory-bound.
 // Numerics: sums in double; an average in fp32, the CPU's operations in its order.
-// Edges: a skipped step changes no average.
+// Edge cases: a skipped step changes no average.
 #include "update.cuh"
 
 template <typename T>

@@ -14,7 +14,7 @@
 // Cost: 30 bytes per element with a master and w in half; memory-bound.
 // Numerics: factors in double, rounded once; then fp32, elementwise, bit-identical to the CPU: the
 // same operations in the same order.
-// Edges: a skipped step changes nothing, and its gradients may be non-finite.
+// Edge cases: a skipped step changes nothing, and its gradients may be non-finite.
 #include "update.cuh"
 
 struct AdamwRule {

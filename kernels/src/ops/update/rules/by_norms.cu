@@ -5,7 +5,7 @@
 // Launch: as sgd.cu, with sums or without.
 // Cost: 22 bytes per element with a master and w in half; memory-bound.
 // Numerics: fp32, elementwise, bit-identical to the CPU: the same operations in the same order.
-// Edges: a skipped step changes nothing, and its gradients may be non-finite.
+// Edge cases: a skipped step changes nothing, and its gradients may be non-finite.
 #include "update.cuh"
 
 KERNEL(THREADS)

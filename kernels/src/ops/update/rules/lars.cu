@@ -8,7 +8,7 @@
 // Launch: one block, a warp per parameter.
 // Cost: 8 bytes per block of the weights.
 // Numerics: factors in double, rounded once.
-// Edges: a gradient or weight of zeros does not cause a division by 0.
+// Edge cases: a gradient or weight of zeros does not cause a division by 0.
 #include "update.cuh"
 
 struct LarsParameters : Parameters {

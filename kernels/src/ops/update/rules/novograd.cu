@@ -9,7 +9,7 @@
 // Launch: one block, a thread per parameter.
 // Cost: 32 bytes per parameter.
 // Numerics: factors in double, rounded once.
-// Edges: a gradient of zeros does not cause a division by 0.
+// Edge cases: a gradient of zeros does not cause a division by 0.
 #include "update.cuh"
 
 // 1 / x, or 0 if x is 0.

@@ -11,7 +11,7 @@
 // Cost: 22 bytes per element with a master and w in half, 0.97 GB for the 44 million of R50-FPN;
 // memory-bound.
 // Numerics: fp32, elementwise, bit-identical to the CPU: the same operations in the same order.
-// Edges: a skipped step changes nothing, and its gradients may be non-finite.
+// Edge cases: a skipped step changes nothing, and its gradients may be non-finite.
 #include "update.cuh"
 
 struct SgdRow {

@@ -7,7 +7,7 @@
 // Launch: one block of 256 threads; only one thread works.
 // Cost: 12 bytes; the launch itself.
 // Numerics: fp32, rounded once.
-// Edges: none.
+// Edge cases: none.
 #include "platform.cuh"
 
 KERNEL(256) scalar_product(const float* RESTRICT a, const float* RESTRICT b, float* RESTRICT y) {
