@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 pub(crate) struct GroupArgs {
     #[command(flatten)]
     pub(crate) ranks: RankArgs,
-    /// With N ranks: first measure one rank with its share of the batch, and print the efficiency:
+    /// With N ranks: first measure one rank with 1/N of the batch, and print the efficiency:
     /// images/s of all ranks divided by N times the images/s of one rank.
     #[arg(long)]
     pub(crate) efficiency: bool,
@@ -125,10 +125,11 @@ pub(crate) fn print(figures: &Value) {
     }
     if let Some(one) = ranks["one_rank_images_per_second"].as_f64() {
         say!(
-            "efficiency {:.3}: {:.2} images/s with {} ranks, {one:.2} with one of the same batch",
+            "efficiency {:.3}: {:.2} images/s with {count} ranks, {one:.2} with one rank on \
+             1/{count} of the batch",
             number(ranks, "/efficiency"),
             number(figures, "/images_per_second"),
-            ranks["count"],
+            count = ranks["count"],
         );
     }
 }
