@@ -1,4 +1,5 @@
-//! `bench --all-reduce`: the step of a single rank, with the all-reduces of a multi-rank step.
+//! `bench --all-reduce`: the training step of a single rank, with the all-reduces of a multi-rank
+//! step.
 
 use std::path::{Path, PathBuf};
 
@@ -32,7 +33,7 @@ impl AllReduceArgs {
         self.all_reduce
     }
 
-    /// The division of the step among ranks.
+    /// The division of the training step among ranks.
     ///
     /// # Errors
     /// On the CPU, where one rank needs no all-reduce.
@@ -49,7 +50,8 @@ impl AllReduceArgs {
         Ok(division)
     }
 
-    /// Prints the all-reduces of a step, and adds them to `figures`, the bench's results so far.
+    /// Prints the size of a step's all-reduces and their effect on the step time, and adds them to
+    /// `figures`, the bench's results so far.
     ///
     /// # Errors
     /// The file of `--against` cannot be read, or measures a different step.
@@ -91,7 +93,7 @@ fn summed(trainer: &mut Trainer) -> (usize, usize) {
         let program = &prepared.program;
         let sums = program.nodes().iter().filter(|node| node.op.name() == "all_reduce");
         let summed = sums.map(|node| program.desc(node.inputs[0]));
-        // Losses are all-reduced too, but have a different role.
+        // Losses are all-reduced too; they are not counted.
         let buckets = summed.filter(|desc| desc.role == Role::Gradient);
         buckets.fold((0, 0), |(count, bytes), desc| {
             (count + 1, bytes + desc.gpu_bytes(Precision::Fp16))

@@ -5,8 +5,8 @@ use device::{Device, DeviceError, DevicePtr, Event, Pinned, Stream};
 use kernels::on_device::OpRun;
 
 /// Times an op between two events. Before each run a copy evicts the op's data from the L2 cache;
-/// it also keeps the GPU busy while the host enqueues the op's launches, so that they run back to
-/// back.
+/// the copy also keeps the GPU busy while the host enqueues the op's launches, so that they run
+/// back to back.
 pub(crate) struct Clock<'a> {
     device: &'a dyn Device,
     /// The stream on which ops run.
@@ -57,7 +57,7 @@ impl<'a> Clock<'a> {
 
 impl Drop for Clock<'_> {
     fn drop(&mut self) {
-        // A failing device has already reported its error.
+        // An error is ignored: a failing device has already reported one.
         let _ = self.device.free(self.flushed);
         let _ = self.device.free_pinned(self.other_data);
     }

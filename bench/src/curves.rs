@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use engine::picture::{Canvas, Style, WIDTH, labels, ticks, to_ticks};
 use serde_json::Value;
 
-/// Margins of the plot.
+/// Edges of the plot area in the drawing, in pixels.
 const LEFT: f64 = 56.0;
 const RIGHT: f64 = WIDTH - 20.0;
 const TOP: f64 = 76.0;
@@ -24,7 +24,7 @@ pub(crate) struct CurvesArgs {
     /// A name for the group, and the folders of its runs.
     #[arg(required = true, value_name = "NAME=RUN[,RUN..]", value_parser = parse_group)]
     groups: Vec<Group>,
-    /// The score to draw.
+    /// The AP to draw.
     #[arg(long, value_enum, default_value = "bbox")]
     metric: Metric,
     /// Draw the curves into this file.
@@ -89,7 +89,7 @@ pub(crate) fn run(args: &CurvesArgs) -> anyhow::Result<()> {
         let last = |metric| Some((*points(group, metric).ok()?.last()?, group.runs.len()));
         let (bbox, segm) = (last(Metric::Bbox), last(Metric::Segm));
         let Some((Point { step, .. }, runs)) = bbox.or(segm) else {
-            // The error names the missing score.
+            // Neither score is available: returns the error for the box AP.
             points(group, Metric::Bbox)?;
             continue;
         };

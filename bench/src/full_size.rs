@@ -1,5 +1,5 @@
-//! Data for full-size steps when COCO is not available: synthetic images that fill one padded
-//! shape.
+//! Data for training steps at full image size when COCO is not available: synthetic images that
+//! fill one padded shape.
 
 use std::path::{Path, PathBuf};
 
@@ -112,7 +112,8 @@ fn with_objects(set: &Path, objects: usize) -> anyhow::Result<PathBuf> {
     Ok(store)
 }
 
-/// Box `at` of `objects` in an image (`x, y, width, height` in pixels): three quarters of its cell.
+/// Box `at` of `objects` in an image (`x, y, width, height` in pixels): centred in its grid cell,
+/// with three quarters of the cell's width and height.
 fn grid_box([width, height]: [f64; 2], objects: usize, at: usize) -> [f64; 4] {
     let columns = (objects as f64 * width / height).sqrt().ceil().max(1.0);
     let rows = (objects as f64 / columns).ceil();

@@ -20,7 +20,7 @@ pub(crate) struct GroupArgs {
     pub(crate) efficiency: bool,
 }
 
-/// This rank's part of each step.
+/// The division of each training step among the ranks.
 ///
 /// # Errors
 /// The ranks cannot share a batch evenly.
@@ -36,7 +36,7 @@ pub(crate) fn division(
     Ok(division)
 }
 
-/// Images per second of rank 0 when it runs its share of each batch while the other ranks wait;
+/// Images per second of a run with only rank 0 and 1/N of the batch, while the other ranks wait;
 /// `None` on the other ranks.
 ///
 /// # Errors

@@ -203,9 +203,9 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// A session is compared only with the previous session on the same device.
+    /// Sessions on other devices between the two are skipped.
     #[test]
-    fn two_sessions_on_one_device_are_compared() {
+    fn session_is_compared_with_previous_session_on_same_device() {
         let session = |day: &str, device: &str, rate: f64| Session {
             date: day.into(),
             device: device.into(),

@@ -49,7 +49,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Check and time every case in the table of ops.
+    /// Check and time each op with fixed shapes, on the CPU or a GPU.
     Ops(ops::OpsArgs),
     /// Profile a training step on a GPU: check each op, time each launch, record a timeline.
     Nodes(nodes::NodesArgs),

@@ -1,4 +1,5 @@
-//! `bench ops`: times the table of op cases on the CPU or a GPU; each case is checked first.
+//! `bench ops`: checks and times every op of the table of cases (op and shapes), on the CPU or a
+//! GPU.
 
 use std::path::PathBuf;
 use std::time::Instant;

@@ -1,5 +1,5 @@
-//! Step time by model part, on the CPU only, where each node is timed; on a GPU a step is one
-//! graph.
+//! Step time by part of the model (backbone, heads ..). On the CPU only, where each node is timed;
+//! on a GPU the step is one graph.
 
 use engine::train::Trainer;
 use graph::report::{node_cost, top_part};

@@ -1,4 +1,4 @@
-//! Random weights whose activations stay in the range of fp16, also in deep models.
+//! Random weights with which activations stay in the range of fp16, even in deep models.
 
 use std::sync::Arc;
 

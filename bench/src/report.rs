@@ -79,7 +79,7 @@ mod tests {
     use super::{commit, percentile, processor_seconds};
 
     #[test]
-    fn busy_thread_uses_processor_time() {
+    fn processor_seconds_grow_while_a_thread_is_busy() {
         let seconds = || processor_seconds().expect("the process has a line in /proc");
         let before = seconds();
         let started = std::time::Instant::now();
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn build_name_is_one_line() {
+    fn commit_name_is_one_line() {
         let commit = commit();
         assert!(!commit.is_empty() && !commit.contains('\n'), "{commit:?}");
     }

@@ -112,8 +112,8 @@ impl StepArgs {
 
 pub(crate) fn run(args: &StepArgs) -> anyhow::Result<()> {
     anyhow::ensure!(args.steps > 0, "--steps must be at least 1");
-    // The rendezvous runs before the device is known; its settings are equal in both default
-    // presets.
+    // The ranks join before the device is known, so the CPU's config is used: the settings for
+    // joining are equal in both default presets.
     let config = args.config(false, 1)?;
     let measured = in_group(&args.group.ranks, &args.device, &config, |rank| {
         measure(args, rank, &config).map_err(of_engine)
@@ -272,7 +272,8 @@ fn time(
     let processor = busy.zip(processor_seconds()).map(|(before, after)| after - before);
     bar.finish_and_clear();
     anyhow::ensure!(!records.is_empty(), "--seconds {limit} leaves no time for a step");
-    // The counts include steps that are still in flight, which have no record.
+    // The counts include steps that are still in flight, which have no record yet, so these are
+    // added.
     let begun = (records.len() + trainer.in_flight()) as f64;
     let each = |count: fn(&Counts) -> u64| (count(&after) - count(&before)) as f64 / begun;
     let asked = Asked {
@@ -303,7 +304,7 @@ fn figures(records: &[StepRecord]) -> Value {
         "seconds": seconds,
         "step_ms": {"p50": percentile(&ms, 0.5), "p95": percentile(&ms, 0.95)},
         "data_ms": data_ms,
-        // Zero if positives are not counted.
+        // 0 if positives are not counted, which needs `train.accuracies`.
         "positives_per_image": positives,
     })
 }
@@ -330,7 +331,8 @@ fn print_figures(value: &Value) {
     }
 }
 
-/// Prints the measurements of a CPU: each part's time, and its rate relative to a plain GEMM.
+/// Prints the measurements on a CPU: the time of each part of the model, and its FLOP rate relative
+/// to a plain GEMM.
 fn of_cpu(trainer: &mut Trainer, timed: &Timed, value: &mut Value) -> anyhow::Result<()> {
     let steps = timed.records.len() as f64;
     let processor_ms = timed.processor.map(|seconds| 1e3 * seconds / steps);
@@ -346,7 +348,7 @@ fn of_cpu(trainer: &mut Trainer, timed: &Timed, value: &mut Value) -> anyhow::Re
     Ok(())
 }
 
-/// Prints the measurements of a GPU: its graphs, and the requests per step.
+/// Prints the measurements on a GPU: kernels per graph, and requests to the device per step.
 fn of_device(trainer: &Trainer, asked: &Asked, value: &mut Value) {
     let kernels: Vec<usize> = trainer.graphs().iter().map(|graph| graph.kernels).collect();
     say!(

@@ -11,7 +11,7 @@ use crate::schema::Schema;
 /// Collects the first error.
 #[derive(Debug, Default)]
 pub struct Check {
-    /// The key, and the rest of the message.
+    /// The key of the first error, and the text that follows the key in the message.
     pub found: Option<(String, String)>,
 }
 
@@ -23,7 +23,7 @@ impl Check {
         }
     }
 
-    /// At least 1.
+    /// Requires a value of at least 1.
     pub fn at_least_one(&mut self, key: &str, value: usize) {
         self.require(value >= 1, key, || "is 0; it must be at least 1".into());
     }
@@ -102,7 +102,8 @@ fn is_between(value: &Number, min: &Number, max: &Number) -> bool {
     match (value.as_u64(), min.as_u64(), max.as_u64()) {
         (Some(value), Some(min), Some(max)) => (min..=max).contains(&value),
         _ => match (value.as_f64(), min.as_f64(), max.as_f64()) {
-            // Most fields are f32: a limit rounded to f32 may be just outside the f64 limit.
+            // Compares in f32: most fields are f32, and a value that equals the limit, rounded to
+            // f32, may be just outside the f64 limit.
             (Some(value), Some(min), Some(max)) => {
                 (min as f32..=max as f32).contains(&(value as f32))
             }

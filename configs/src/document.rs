@@ -36,7 +36,7 @@ pub fn value(config: &Table, key: &str) -> String {
 }
 
 impl Schema {
-    /// Each table of keys in Markdown.
+    /// The reference of all keys in Markdown, with one section per table of the config.
     pub fn reference(&self) -> String {
         let mut text = String::new();
         let mut table = "";

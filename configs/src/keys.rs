@@ -141,7 +141,7 @@ fn describe(name: String, default: String, schema: &Value, shape: &Shape) -> Key
     }
 }
 
-/// A property from a key's attribute; every key has it.
+/// A property from the attribute `key` of a key, which always contains it.
 fn fact<'a, T: Deserialize<'a>>(schema: &'a Value, name: &str) -> T {
     T::deserialize(&schema[name]).unwrap_or_else(|_| unreachable!("a key without `{name}`"))
 }

@@ -61,7 +61,7 @@ impl Layers {
         Self { table: Table::new(), origins: Origins::new(), label, files: vec![] }
     }
 
-    /// The config of the merged values.
+    /// Deserializes the merged table into a config.
     ///
     /// # Errors
     /// [`ConfigError::Syntax`] if a field rejects its value.
@@ -116,9 +116,9 @@ impl Layers {
     }
 }
 
-/// For each value that the just merged layer `top` sets, unsets the alternative key
-/// ([`crate::Facts::forms`]), and returns the unset keys. If one layer sets both keys, as a
-/// run's config does, both are kept; `is_of_layer` is true for keys that the layer sets.
+/// For each key that the just merged layer `top` sets, unsets the alternative key
+/// ([`crate::Facts::forms`]), and returns the unset keys. If one layer sets both keys, as a run's
+/// config does, both are kept; `is_of_layer` is true for keys that the layer sets.
 fn unset_replaced(
     base: &mut Table,
     top: &Table,

@@ -36,7 +36,7 @@ pub struct Schema {
     keys: Vec<Key>,
 }
 
-/// The counterpart of a name from other projects.
+/// The key for a name that other projects use, or the reason why there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Synonym {
     /// The key of this name.

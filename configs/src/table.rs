@@ -16,7 +16,7 @@ pub enum ResumeRule {
     Length,
     /// The number of classes: like `Step`, unless the resulting number is unchanged.
     Classes,
-    /// A setting of the synthetic images: like `Step`, unless one of the two configs reads the
+    /// A setting of the synthetic images: like `Step`, unless the old or the new config reads the
     /// images from files; then the identity of the data is compared.
     Drawing,
     /// The key is only used when a run begins: a change is rejected.
@@ -30,7 +30,7 @@ pub enum ResumeRule {
 pub enum MlperfRule {
     /// The key does not change the computation, or the rules do not restrict it.
     Free,
-    /// A specific rule checks its value.
+    /// MLPerf has a specific rule for its value, which is checked separately.
     Rule,
     /// It describes the model.
     Model,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::decode::DecodeFault;
 use crate::owner::Owner;
 
-/// An error in the user's data, in a store, on the disk, or in a slot.
+/// An error in the user's data, in a store, on the disk, or in a slot (the memory of one batch).
 #[derive(Debug, thiserror::Error)]
 pub enum DaliError {
     /// A file operation failed.
@@ -131,7 +131,7 @@ pub enum DaliError {
         /// The allowed values.
         expected: &'static str,
     },
-    /// A slot that is too small for the images of a batch.
+    /// A [`Slot`](crate::loader::Slot) that is too small for the images of a batch.
     #[error(
         "slot: {what}: {need} needed, room for {have}; the store's header \
         has capacities that are sufficient for all of its images"
@@ -139,9 +139,9 @@ pub enum DaliError {
     Slot {
         /// The array or capacity that is too small, and the image.
         what: String,
-        /// Needed.
+        /// The required size.
         need: usize,
-        /// Available.
+        /// The available size.
         have: usize,
     },
     /// A slot layout that is invalid, or lacks a required array.

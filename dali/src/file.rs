@@ -84,7 +84,7 @@ impl Target {
     }
 }
 
-/// The target of a chain of links to a file that does not exist yet.
+/// Follows a chain of symbolic links, also to a file that does not exist yet.
 fn end_of_links(path: &Path) -> PathBuf {
     let mut path = path.to_path_buf();
     while let Ok(to) = fs::read_link(&path) {
@@ -123,8 +123,8 @@ fn begin(folder: &Path) -> io::Result<(File, PathBuf, Unfinished)> {
         let undisturbed = Undisturbed::begin();
         let file = File::create_new(&beside)?;
         let mark = undisturbed.mark(&beside);
-        // If locks are unsupported, no process sweeps. A sweeping process may hold the lock, or may
-        // have removed the file.
+        // A `sweep` by a different process may hold the lock, or may have removed the file. On a
+        // file system without locks, `sweep` removes nothing.
         let is_taken = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
         if !is_taken && beside.exists() {
             return Ok((file, beside, mark));
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn only_dead_processes_temporary_files_are_removed() {
+    fn sweep_removes_only_temporary_files_of_dead_processes() {
         let folder = tempfile::tempdir().expect("a folder");
         let at = |name: &str| folder.path().join(name);
         let dead = [".0123456789abcdef.partial", ".00000000000000ff.partial.removed"];

@@ -1,4 +1,4 @@
-//! Hashes of words: SplitMix64 (Steele, Lea and Flood 2014).
+//! Hashes 64-bit words with SplitMix64 (Steele, Lea and Flood 2014).
 
 /// Increment of the counter.
 pub(crate) const GOLDEN_GAMMA: u64 = 0x9E37_79B9_7F4A_7C15;

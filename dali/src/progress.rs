@@ -1,4 +1,4 @@
-//! Progress of long operations, reported to the caller, for example for a progress bar.
+//! Progress of long operations, which the caller can show as a progress bar.
 
 use std::path::PathBuf;
 

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_marked_files_are_removed() {
+    fn remove_all_removes_only_marked_files() {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let path = |name: &str| folder.path().join(name);
         for name in ["half", "whole"] {

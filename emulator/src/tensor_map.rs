@@ -37,7 +37,8 @@ impl TensorMap {
         ELEMENTS.get(self.kind).copied().unwrap_or(1)
     }
 
-    /// Description of a violated rule, if any (CUDA driver API, "Tensor Map Object Management").
+    /// Describes the first value that the CUDA driver API ("Tensor Map Object Management") does not
+    /// allow.
     pub(crate) fn fault(&self) -> Option<String> {
         let rank = self.extents.len();
         if !(1..=MAX_RANK).contains(&rank) || self.kind >= ELEMENTS.len() {

@@ -35,7 +35,7 @@ pub(crate) struct ComparedWithFirst {
     pub(crate) scores: Vec<Comparison>,
 }
 
-/// Opens runs, and compares each with the first, using `samples` resamplings of the images.
+/// Opens runs, and compares each with the first, with `samples` bootstrap resamples of the images.
 ///
 /// # Errors
 /// A folder that is not a run, runs that were scored on different images, or missing data.
@@ -142,7 +142,8 @@ impl ComparedRun {
             return Ok(None);
         };
         let (run, images) = (&other.name, counted(set.images().len(), "image"));
-        progress.say(&format!("comparing {kind} of {run}: {samples} resamplings of {images}"));
+        progress
+            .say(&format!("comparing {kind} of {run}: {samples} bootstrap resamples of {images}"));
         let bar = progress.bar("resampling", samples as u64);
         let compared = compare(set.truth()?, ours, theirs, samples, &|| bar.inc(1))?;
         bar.finish_and_clear();

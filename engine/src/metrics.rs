@@ -307,7 +307,7 @@ pub fn duration(seconds: f64) -> String {
 
 /// A JSON number, or a string for NaN and infinity, which JSON lacks.
 pub(crate) fn float(value: f32) -> serde_json::Value {
-    // NaN or infinity.
+    // `from_f64` returns `None` for NaN and infinity.
     match serde_json::Number::from_f64(f64::from(value)) {
         Some(number) => number.into(),
         None => value.to_string().into(),
@@ -376,7 +376,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn repeated_steps_and_truncated_line_are_dropped() {
+    fn repeated_steps_and_truncated_line_are_removed_from_file() {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let path = folder.path().join("metrics.jsonl");
         let step = |n: u64| format!("{{\"step\":{n},\"loss\":1.0}}\n");

@@ -11,7 +11,8 @@ pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     let head = parts.next().unwrap_or_default();
     let Some(tail) = parts.next_back() else { return pattern == name };
     let rest = name.strip_prefix(head).and_then(|rest| rest.strip_suffix(tail));
-    // Matching each part as early as possible leaves the most text for the following parts.
+    // Matching each piece of the pattern as early as possible leaves the most text for the next
+    // pieces.
     let after = |rest: &str, part: &str| rest.find(part).map(|at| at + part.len());
     let mut places = parts;
     rest.is_some_and(|mut rest| {
@@ -20,8 +21,8 @@ pub(crate) fn matches(pattern: &str, name: &str) -> bool {
 }
 
 /// The error message for a pattern that matches none of `names`, with suggestions: similar names,
-/// and patterns for parts of the model. `kind` is the kind of tensor that is named. `None` if the
-/// pattern matches.
+/// and patterns for parts of the model. `kind` is what the pattern selects, such as `parameter`.
+/// `None` if the pattern matches.
 pub(crate) fn misfit(pattern: &str, kind: &str, names: &[&str]) -> Option<String> {
     if names.iter().any(|name| matches(pattern, name)) {
         return None;
@@ -46,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn star_matches_any_text() {
+    fn star_in_pattern_matches_any_text() {
         let name = "backbone.body.layer1.0.conv1.weight";
         for pattern in
             ["*", name, "backbone.*", "*.weight", "*layer1*", "backbone.*.conv1.weight", "*0*1*t"]

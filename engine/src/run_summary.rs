@@ -33,8 +33,8 @@ pub(crate) struct RunSummary {
     pub(crate) steps: Option<u64>,
     /// Loss of the last step; a string if it is not finite, null before the first step.
     pub(crate) loss: Value,
-    /// Step, and AP of each IoU type, for the last evaluation; null before the first. `best` holds
-    /// them for the best evaluation.
+    /// Step, and AP of each IoU type, for the last evaluation; null before the first. `best` has
+    /// the same values for the best evaluation.
     pub(crate) last: Value,
     pub(crate) best: Value,
     /// Average speed of the last steps.

@@ -24,8 +24,8 @@ pub struct Views {
     input: Input,
 }
 
-/// Heights and widths of a view: cropped window of the source, resized window, and the part of it
-/// in the network input.
+/// Heights and widths of a view: cropped window of the source, resized window, and the part of the
+/// resized window that is in the network input.
 struct Lengths {
     window: [u32; 2],
     resized: [u32; 2],
@@ -33,7 +33,7 @@ struct Lengths {
 }
 
 impl Views {
-    /// Views of a run with this config.
+    /// Samples the views of a run with this config.
     #[must_use]
     pub fn new(config: &Config) -> Self {
         Self { seed: config.train.seed, input: config.input.clone() }
@@ -60,7 +60,8 @@ impl Views {
         &self.input.augment
     }
 
-    /// True if the aspect ratio of an image can differ between epochs.
+    /// True if random crops or aspect ratio jitter can change an image's aspect ratio in each
+    /// epoch.
     fn cuts(&self) -> bool {
         self.augment().crop < 1.0 || self.augment().aspect > 0.0
     }
@@ -142,7 +143,7 @@ impl Views {
         }
         let scale = self.unit(key, Purpose::Scale, 0);
         if augment.jitter_size > 0 {
-            // As detectron2's ResizeScale and FixedSizeCrop.
+            // Like detectron2's ResizeScale and FixedSizeCrop.
             let [least, most] = augment.jitter_scale.map(f64::from);
             let side = augment.jitter_size as f64 * within(least, most, scale);
             let factor = (side / f64::from(shown[0])).min(side / f64::from(shown[1]));
@@ -187,7 +188,7 @@ impl Views {
     }
 
     fn flip(&self, key: &[i32], view: &mut View) {
-        // Exact in f64, and always true if the probability is 1.
+        // The comparison is exact in f64, and always true if the probability is 1.
         let is_drawn = |purpose, probability: f32| {
             f64::from(keyed(self.seed, key, purpose, 0)) < f64::from(probability) * 2f64.powi(32)
         };

@@ -30,8 +30,8 @@ pub(crate) fn lesson(out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
         writeln!(out, "{position:>2} stream {} waits {waits:<8} {name}", launch.stream)?;
     }
 
-    // Two blocks may overlap only if, in every order that the schedule allows, the last user of one
-    // runs before the writer of the other.
+    // Two blocks of the arena may overlap only if, in every order that the schedule allows, the
+    // last user of one runs before the writer of the other.
     let plan = Plan::new(&program, &schedule, &target);
     writeln!(out, "\n  offset    bytes  what")?;
     for block in plan.blocks() {

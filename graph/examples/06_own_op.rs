@@ -70,7 +70,7 @@ pub(crate) fn lesson(out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
         writeln!(out, "{case}: gradient off by {gradient:.0e}; {ops} ops agree on the device")?;
     }
 
-    // The contract rejects tensors by name.
+    // The contract rejects a tensor of the wrong type; the error names it.
     let labels = TensorDesc::new(Role::Index, &[4]);
     let refused = Relu.infer(&[labels], &[]).expect_err("integers");
     writeln!(out, "{refused}")?;

@@ -102,8 +102,8 @@ impl<'a> Differentiation<'a> {
         }
         let mut gradients = Vec::with_capacity(wrt.len());
         for &t in wrt {
-            // The gradients of a shared parameter are summed here, and their cost is assigned to
-            // the part of its first reader.
+            // The gradients of a shared parameter are summed here; the sum's cost is assigned to
+            // the model part that reads the parameter first.
             let reader = self.program.nodes.iter().find(|n| n.inputs.contains(&t));
             if let Some(part) = reader.map(|n| n.part.clone()) {
                 self.program.set_part(&part);

@@ -120,8 +120,8 @@ mod tests {
         assert!(partition(&[], 8).is_empty());
     }
 
-    /// For any list of sizes, every member is in one bucket, in order, and no bucket is full before
-    /// its last member.
+    /// For any list of sizes, every gradient is in exactly one bucket, in order, and no bucket
+    /// reaches the limit before its last gradient.
     #[test]
     fn every_gradient_is_in_one_bucket() {
         for seed in 0..200usize {

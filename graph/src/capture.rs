@@ -170,7 +170,7 @@ pub enum CaptureError {
 impl LaunchList {
     /// Appends work and returns its index.
     ///
-    /// Panics if the work waits for work that is not in the list before it.
+    /// Panics if it waits for work that is not yet in the list.
     pub fn push(&mut self, work: Work) -> usize {
         let position = self.works.len();
         assert!(work.waits.iter().all(|w| *w < position), "{} waits for later work", work.name);

@@ -20,9 +20,10 @@ use crate::{NodeId, Program};
 /// The result for an op with given shapes.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
-    /// The op agrees; contains the largest error as a fraction of the tolerance.
+    /// The op's results agree with the reference; contains the largest error as a fraction of the
+    /// tolerance.
     Agrees(f64),
-    /// The op differs; contains a description of the difference.
+    /// The op's results differ from the reference; contains a description of the difference.
     Differs(String),
     /// Skipped, because the reference would need this many FLOPs.
     Skipped(u64),

@@ -19,7 +19,7 @@ pub enum GraphError {
     /// An op updates a tensor that is not state.
     #[error("in `{part}`: {op} updates `{tensor}`, which is not state")]
     NotState {
-        /// Part of the program.
+        /// The model part to which the op was being added.
         part: String,
         /// Name of the op.
         op: &'static str,

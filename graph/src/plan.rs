@@ -141,7 +141,8 @@ impl Block {
         self.users[0]..if self.kept { launches } else { self.last() + 1 }
     }
 
-    /// True if the block and `other` may be live at the same time in an allowed order.
+    /// True if the block and `other` may be live at the same time in an order that the schedule
+    /// allows.
     pub fn conflicts(&self, other: &Block, schedule: &Schedule) -> bool {
         !(self.dead_before(other, schedule) || other.dead_before(self, schedule))
     }
@@ -236,7 +237,7 @@ fn rivals(blocks: &[Block], schedule: &Schedule) -> Vec<BitSet> {
     rivals
 }
 
-/// Sort key of a placement order; the smallest key is placed first.
+/// Sort key of a placement order; the block with the smallest key is placed first.
 type OrderKey = fn(&Block) -> Reverse<(usize, usize)>;
 
 /// Each of these orders is the best for some programs: largest blocks first, since they have the

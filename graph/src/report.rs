@@ -13,7 +13,7 @@ use crate::{Node, Program, TensorId};
 pub struct PartCost {
     /// First component of the nodes' parts.
     pub part: String,
-    /// Pass of the step.
+    /// Forward, backward or update.
     pub pass: Pass,
     /// Number of nodes.
     pub nodes: usize,

@@ -13,8 +13,8 @@ pub use crate::stream_roles::{BESIDE, COMMUNICATION, MAIN, WEIGHT_GRADIENTS};
 /// A node runs on the concurrent stream if its slack is at least this multiple of its duration,
 /// since it may also have to wait for earlier nodes on that stream.
 const SLACK: f64 = 4.0;
-/// Output elements per thread block of a GEMM: with fewer tiles than the GPU has SMs, other nodes
-/// can run concurrently.
+/// Output elements of a GEMM per tile, which is one thread block: if there are fewer tiles than
+/// SMs, other nodes can run concurrently.
 const TILE: usize = 128 * 128;
 /// Outputs of a node on the concurrent stream stay in memory longer. To keep the arena from
 /// growing, they may have at most 1/`LARGEST_BY` of the bytes of the largest tensor.

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn given_value_replaces_computed_one() {
+    fn input_replaces_substituted_value_for_all_readers() {
         let mut program = program();
         substitute(&mut program, &["more"]);
         assert_eq!(program.nodes().len(), 2, "x is not read");
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn computed_value_can_be_given_back() {
+    fn substituting_computed_values_does_not_change_results() {
         let free = run(program(), &[("x", 2.0)]);
         let mut fixed = program();
         substitute(&mut fixed, &["twice", "more"]);
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "`x` is no kept value")]
-    fn input_cannot_be_substituted() {
+    fn substituting_an_input_panics() {
         substitute(&mut program(), &["x"]);
     }
 }

@@ -35,7 +35,7 @@ pub struct Stamps {
     device: Arc<dyn Device>,
     stream: Stream,
     memory: DevicePtr,
-    /// Name and stream of each work.
+    /// Name and stream of each piece of work.
     works: Vec<(String, usize)>,
 }
 
@@ -92,7 +92,7 @@ impl Stamps {
 
 impl Drop for Stamps {
     fn drop(&mut self) {
-        // A failing device has already reported its error.
+        // The error is ignored: a failing device has already reported one.
         let _ = self.device.free(self.memory);
         self.device.free_stream(self.stream);
     }

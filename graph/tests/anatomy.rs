@@ -122,7 +122,7 @@ impl Run {
 }
 
 #[test]
-fn measured_step_equals_unmeasured_step() {
+fn timed_and_observed_steps_match_normal_steps() {
     for seed in 1..4 {
         let mut plain = Run::on(test_gpu::open("A100"), false);
         let mut measured = Run::on(test_gpu::open(&format!("A100 SEED={seed}")), false);

@@ -81,7 +81,7 @@ fn gradients_equal_finite_differences() {
 }
 
 /// Largest difference between a directional derivative and the finite difference, relative to the
-/// larger of both, at least 1.
+/// larger of the two, or to 1 if both are smaller.
 fn worst_error(
     (mut program, losses, params): (Program, Vec<TensorId>, Vec<TensorId>),
     seed: u32,
@@ -125,7 +125,8 @@ fn start(len: usize) -> (Program, TensorId, TensorId) {
     (program, seed, w)
 }
 
-/// Adds the backward pass of losses that depend on all tensors of `of`.
+/// Adds the backward pass; returns the gradients of the tensors `of`, on all of which the losses
+/// depend.
 fn gradients<const N: usize>(
     program: &mut Program,
     losses: &[TensorId],
@@ -230,7 +231,7 @@ fn unread_output_has_zero_gradient() {
         let forward = program.nodes().len();
         let [_, grad] = gradients(&mut program, &[loss], [w, b]);
         assert_eq!(count(&program, "fill"), 1, "made once, read by two steps");
-        // spread, fill, two mul_add, scale for b, sum for w.
+        // The six backward nodes: spread, fill, two mul_add, scale for b, sum for w.
         assert_eq!(program.nodes().len() - forward, 6);
         // d(a + b)/db = 1, d(ab)/db = a.
         assert_eq!(values_at(program, &[6.0, 2.0], grad), expected);

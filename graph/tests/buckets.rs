@@ -137,7 +137,7 @@ fn every_rank_gets_gradient_mean() {
 
 /// If a gradient of one rank overflows fp16, all ranks detect that the step must be skipped.
 #[test]
-fn overflow_reaches_every_rank() {
+fn gradient_overflow_is_detected_on_every_rank() {
     for (_, finite) in run_group(1, 2, 300, 60_000.0) {
         assert_eq!(finite, 0);
     }

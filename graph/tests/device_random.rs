@@ -293,7 +293,7 @@ impl Bench {
 /// Every wait of a schedule is needed: if one is removed, two launches race, and the capture
 /// reports this.
 #[test]
-fn every_dropped_wait_is_found() {
+fn capture_fails_if_any_wait_is_removed() {
     let mut dropped = 0;
     for seed in 0..12 {
         let prepared = prepared(seed, 25, 3);
@@ -310,7 +310,7 @@ fn every_dropped_wait_is_found() {
 /// result is wrong, with rare exceptions: a ReLU mask can hide the overwritten values, or both
 /// values can be equal.
 #[test]
-fn overlapping_block_is_found() {
+fn value_moved_onto_live_memory_is_detected() {
     let (mut tried, mut caught) = (0, 0);
     for seed in 0..20 {
         let prepared = prepared(seed, 20, 2);

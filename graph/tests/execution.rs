@@ -94,7 +94,7 @@ fn programs_sharing_an_arena_do_not_interfere() {
 }
 
 #[test]
-fn next_run_sees_update() {
+fn state_update_is_visible_to_next_run() {
     let mut program = Program::new();
     let s = program.state("s", vector(1));
     let y = program.node(Mix::of(&[1]), [s]);
@@ -152,7 +152,7 @@ fn missing_or_misshapen_state_is_reported_by_name() {
 }
 
 #[test]
-fn state_of_another_layout_is_rejected() {
+fn state_set_with_different_layout_is_rejected() {
     let message = panic_message(|| {
         let mut program = Program::new();
         let s = program.state("s", vector(1));
@@ -166,7 +166,7 @@ fn state_of_another_layout_is_rejected() {
 }
 
 #[test]
-fn tensor_is_read_only_by_kept_name_and_type() {
+fn reading_unknown_name_or_wrong_type_is_an_error() {
     let mut program = Program::new();
     let x = program.input("x", vector(2));
     program.input("count", TensorDesc::new(Role::Index, &[1]));

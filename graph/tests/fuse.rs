@@ -187,7 +187,7 @@ fn kept_or_non_gemm_gradient_is_not_fused() {
 
 /// A GEMM that does not compute rows past its count cannot add a gradient with data in these rows.
 #[test]
-fn rows_past_count_are_kept() {
+fn counted_gemm_does_not_add_gradient_with_more_rows() {
     // Per case: true for each of the two GEMMs that has a row count, and the number of sums that
     // remain.
     for (counted, left) in [([true, true], 0), ([true, false], 0), ([false, true], 1)] {
@@ -283,9 +283,9 @@ fn last_bottleneck_conv_computes_projection() {
     assert_eq!(projected(1, false, true), 0);
 }
 
-/// In a residual block the ReLU gradient reads stored sign bits, with the same results as from the
-/// map, with and without unused images. Maps of other shapes have no sign bits and are read
-/// themselves.
+/// In a residual block the ReLU gradient reads stored sign bits, with the same results as if it
+/// read the map, with and without unused images. Maps of other shapes have no sign bits, so the
+/// ReLU gradient reads the map.
 #[test]
 fn relu_gradient_uses_stored_signs() {
     let signs_of = |shape: [usize; 4], counted: bool| {
@@ -313,7 +313,8 @@ fn relu_gradient_uses_stored_signs() {
 }
 
 /// A transposed convolution whose output `class_masks` reads, with trainable weights and biases.
-/// The first bias gradient sums as many rows as the layers use, or as the input named `rows` says.
+/// The first bias gradient sums as many rows as the layers use, or the number of rows in the input
+/// named `rows`.
 fn biased(rows: Option<&str>) -> [Program; 2] {
     let mut program = Program::new();
     program.set_part("net");
@@ -350,7 +351,8 @@ fn biased(rows: Option<&str>) -> [Program; 2] {
     [program, fused]
 }
 
-/// The op that writes a gradient also sums it, unless the sum has a different row count.
+/// The op that writes a gradient also computes the bias gradient from it, unless the two have
+/// different row counts.
 #[test]
 fn bias_gradient_is_fused_into_writer_of_same_rows() {
     for (rows, left) in [(None, 0), (Some("others"), 1)] {

@@ -75,7 +75,7 @@ fn log_of(device: CudaDevice) -> (Vec<String>, Result<(), GraphError>) {
 }
 
 #[test]
-fn device_program_is_logged() {
+fn planning_loading_and_capture_are_logged() {
     let (lines, ended) = log_of(test_gpu::open("H100"));
     ended.expect("a captured step");
     let starts =

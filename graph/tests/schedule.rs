@@ -70,7 +70,7 @@ fn update_waits_for_all_readers() {
 }
 
 #[test]
-fn waits_are_only_between_streams() {
+fn waits_implied_by_stream_order_are_omitted() {
     let mut program = Program::new();
     let a = program.node(Mix::of(&[1]), []);
     let b = program.node(Mix::of(&[1]), [a]);

@@ -26,7 +26,7 @@ fn every_allowed_order_matches_naive_result() {
 
 /// Checks the test method itself: offsets planned for one stream are found to be invalid on four.
 #[test]
-fn adversarial_order_exposes_plan_for_fewer_streams() {
+fn random_order_exposes_plan_made_for_fewer_streams() {
     let mut found = 0;
     for seed in 0..40 {
         let sample = sample(seed, 30);

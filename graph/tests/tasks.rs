@@ -99,7 +99,7 @@ fn run_group(gpu: &str, count: usize) -> Vec<Vec<f32>> {
 }
 
 #[test]
-fn node_can_be_an_all_reduce() {
+fn all_reduce_nodes_sum_over_ranks() {
     for (gpu, count) in [("A100", 2), ("A100 SEED=5", 3)] {
         let ranks = run_group(gpu, count);
         assert!(ranks.iter().all(|rank| *rank == ranks[0]), "every rank holds the same bits");
@@ -114,7 +114,7 @@ fn node_can_be_an_all_reduce() {
 }
 
 #[test]
-fn single_device_is_a_group_of_one() {
+fn single_device_matches_group_of_one() {
     let alone = run(test_gpu::open("A100"));
     assert_eq!(run_group("A100", 1), [alone]);
 }

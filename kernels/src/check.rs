@@ -4,7 +4,7 @@
 
 use crate::{DType, OpError, TensorDesc};
 
-/// The list has exactly `expected` tensors.
+/// Checks that the list has exactly `expected` tensors.
 pub fn arity(
     op: &'static str,
     what: &'static str,
@@ -17,7 +17,7 @@ pub fn arity(
     Err(OpError::Arity { op, what, expected: expected.to_string(), got: list.len() })
 }
 
-/// The tensor has the given number of dimensions; `expected` is its shape in words.
+/// Checks that the tensor has the given number of dimensions; `expected` is its shape in words.
 pub fn rank(
     op: &'static str,
     tensor: &'static str,
@@ -31,7 +31,7 @@ pub fn rank(
     Err(shape_error(op, tensor, desc, expected.to_string()))
 }
 
-/// The tensor has exactly this shape.
+/// Checks that the tensor has exactly this shape.
 pub fn shape(
     op: &'static str,
     tensor: &'static str,
@@ -44,7 +44,8 @@ pub fn shape(
     Err(shape_error(op, tensor, desc, format!("{expected:?}")))
 }
 
-/// The tensor holds elements of this type on the CPU (so f32 also covers fp16 roles).
+/// Checks that the tensor holds elements of this type on the CPU, where tensors that are fp16 on a
+/// GPU are f32.
 pub fn dtype(
     op: &'static str,
     tensor: &'static str,
@@ -68,7 +69,7 @@ pub fn shape_error(
     OpError::Shape { op, tensor, expected, got: desc.shape.clone() }
 }
 
-/// A parameter satisfies its condition.
+/// Checks that a parameter satisfies its condition.
 pub fn parameter(
     op: &'static str,
     parameter: &'static str,
@@ -82,7 +83,7 @@ pub fn parameter(
     Err(OpError::Parameter { op, parameter, expected: expected.to_string(), got: got.to_string() })
 }
 
-/// `desc` holds f32 in exactly this shape.
+/// Checks that `desc` holds f32 in exactly this shape.
 ///
 /// # Errors
 /// [`OpError`] names the tensor and its shape or type.
@@ -96,7 +97,7 @@ pub fn floats(
     dtype(op, tensor, desc, DType::F32)
 }
 
-/// `desc` holds i32 in exactly this shape.
+/// Checks that `desc` holds i32 in exactly this shape.
 ///
 /// # Errors
 /// [`OpError`] names the tensor and its shape or type.
@@ -110,7 +111,8 @@ pub fn integers(
     dtype(op, tensor, desc, DType::I32)
 }
 
-/// `desc` has `len` elements in any shape: a list that may have a separate dimension for images.
+/// Checks that `desc` has `len` elements, in any shape: a list may have a separate dimension for
+/// images.
 pub(crate) fn len(
     op: &'static str,
     tensor: &'static str,
@@ -123,7 +125,7 @@ pub(crate) fn len(
     Err(shape_error(op, tensor, desc, format!("with {len} elements in total")))
 }
 
-/// `desc` holds f32 with as many dimensions as `expected`, such as `[N, H, W, C]`.
+/// Checks that `desc` holds f32 and has as many dimensions as `expected`, such as `[N, H, W, C]`.
 pub(crate) fn floats_ranked(
     op: &'static str,
     tensor: &'static str,
@@ -134,7 +136,7 @@ pub(crate) fn floats_ranked(
     dtype(op, tensor, desc, DType::F32)
 }
 
-/// The list has at least `least` tensors; `expected` is the number in words.
+/// Checks that the list has at least `least` tensors; `expected` is the number in words.
 pub(crate) fn at_least(
     op: &'static str,
     what: &'static str,

@@ -3,7 +3,7 @@
 
 use device::{Arg, Buffer, Launch};
 
-/// Column vectors per block; as in `vector.cuh`.
+/// Vectors of adjacent columns (8 or 1) per thread block; as in `vector.cuh`.
 const TILE: usize = 32;
 /// Minimum rows per chunk: with far fewer rows, the second pass would read as much as the first.
 const MIN_CHUNK: usize = 64;

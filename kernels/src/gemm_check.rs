@@ -12,7 +12,7 @@ use crate::ops::gemm_cases;
 /// Cases with more FLOPs are skipped: their CPU reference would take longer than all other cases
 /// together.
 const MAX_FLOPS: u64 = 50_000_000;
-/// Launches per kernel, in cases of different shapes and epilogues.
+/// Maximum launches per kernel, in cases of different shapes and epilogues.
 const LAUNCHES: usize = 4;
 
 /// Runs op cases with the GEMM kernels that `wanted` accepts, and compares the results with the CPU

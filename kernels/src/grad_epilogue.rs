@@ -4,9 +4,9 @@
 use crate::cpu::TensorRef;
 use crate::{DType, OpError, TensorDesc, check, signs};
 
-/// `dx = (acc + other) where mask > 0, else 0`; a flag enables each part. Rows past a count are 0.
-/// The tensors `other` and `mask` follow the op's own inputs, in this order. They have the shape of
-/// `dx`; in place of an activation, the mask may be its [`signs`].
+/// `dx = (acc + other) where mask > 0, else 0`; one flag enables the sum, one the mask. Rows past a
+/// count are 0. The tensors `other` and `mask` follow the op's own inputs, in this order. They have
+/// the shape of `dx`; in place of an activation, the mask may be its [`signs`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GradEpilogue {
     /// True if there is an input `other`: an additional gradient of the same tensor.
@@ -92,8 +92,8 @@ mod tests {
         run(op.as_ref(), inputs).unwrap().remove(0)
     }
 
-    /// Bit-identical to the op without the epilogue, then the sum, then the mask. And twice the
-    /// gradients give twice the result: the epilogue is linear in them.
+    /// Bit-identical to the op without the epilogue, then the sum, then the mask. And the epilogue
+    /// is linear in the gradients: doubling them doubles the result.
     #[test]
     fn grad_epilogue_adds_then_masks() {
         let gradient = |shape: &[usize], seed| normal(Role::Gradient, shape, seed, 1.0);

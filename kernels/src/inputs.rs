@@ -34,7 +34,7 @@ macro_rules! op_inputs {
             /// Names the tensors of a list; `has` is true for each optional tensor that the list
             /// contains.
             ///
-            /// Panics if the list is too short: the op's contract counts it first.
+            /// Panics if the list is too short, which the op's contract has already ruled out.
             pub fn of(list: &'a [T], has: [bool; [$(stringify!($optional)),+].len()]) -> Self {
                 let [$($field,)+ rest @ ..] = list else {
                     panic!("{} tensors are too few for {}", list.len(), stringify!($name))
@@ -81,7 +81,7 @@ macro_rules! op_inputs {
             /// single inputs equally among them. Without declared lists, additional tensors, such
             /// as the gradient op's own inputs, are ignored.
             ///
-            /// Panics if the list is too short: the op's contract counts it first.
+            /// Panics if the list is too short, which the op's contract has already ruled out.
             #[allow(unused_mut, unused_variables)]
             pub fn of(list: &'a [T]) -> Self {
                 let (first, last): (&[&str], &[&str]) = (

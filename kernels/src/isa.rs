@@ -1,4 +1,5 @@
-//! The instruction set for GEMMs and convolutions on the CPU: the widest available, or a named one.
+//! The instruction set for GEMMs and convolutions on the CPU: the widest available, or the one
+//! named in `ONEGRAPH_CPU_ISA`.
 
 #![allow(unsafe_code)]
 
@@ -65,7 +66,7 @@ pub fn has_bf16() -> bool {
 pub struct GemmSettings {
     /// Operands are rounded to bf16, if the processor supports it.
     pub bf16: bool,
-    /// 3x3 convolutions use Winograd F(2x2, 3x3) where it pays.
+    /// 3x3 convolutions use Winograd F(2x2, 3x3) where it is faster.
     pub winograd: bool,
 }
 

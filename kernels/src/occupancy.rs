@@ -77,8 +77,8 @@ mod tests {
     fn partial_wave_costs_a_full_wave() {
         let slots = Slots { multiprocessors: 108, blocks: 2 };
         assert_eq!([slots.time(216), slots.time(432)], [2.0, 4.0]);
-        // 252 blocks of seven splits take more time than 216 blocks of six splits, each of which is
-        // a sixth longer.
+        // 252 blocks with split-K 7 take more time than 216 blocks with split-K 6, although each of
+        // the latter takes a sixth longer.
         assert!(slots.time(252) / 7.0 > slots.time(216) / 6.0);
         // One block per multiprocessor runs faster than two, but not twice as fast.
         assert!(slots.time(108) > 1.0 && slots.time(108) < slots.time(109));

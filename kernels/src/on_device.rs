@@ -22,7 +22,7 @@ pub enum RunError {
     NoLaunches,
 }
 
-/// Memory of `tensor` in a GPU's types: floats in the type of its role.
+/// The bytes of `tensor` in a GPU's element types: floats in the type of the tensor's role.
 pub fn device_bytes(precision: Precision, tensor: &HostTensor) -> Vec<u8> {
     match (&tensor.data, tensor.desc.role.gpu_dtype(precision)) {
         (HostData::F32(values), DType::F16) => {

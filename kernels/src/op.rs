@@ -31,12 +31,12 @@ pub trait Op: Any + Debug + Send + Sync {
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError>;
 
-    /// Work and traffic of one run at these shapes, if all counts are at capacity.
+    /// FLOPs and memory traffic of one run at these shapes, if all row counts are at capacity.
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         Cost::streaming(inputs, outputs, 0)
     }
 
-    /// Properties of an op that passes use, independent of its shapes.
+    /// Properties of an op, independent of its shapes, for the passes over a program.
     fn traits(&self) -> Traits {
         Traits::default()
     }
@@ -71,8 +71,8 @@ pub trait Op: Any + Debug + Send + Sync {
         None
     }
 
-    /// The launches of the op's CUDA kernels, in order, under their fp16 names. Every element of
-    /// every output is overwritten. Grids depend on shapes only, never on values. An op without
+    /// The launches of the op's CUDA kernels, in order; they name the fp16 kernels. Every element
+    /// of every output is overwritten. Grids depend on shapes only, never on values. An op without
     /// launches runs only on the CPU.
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let _ = args;
@@ -90,13 +90,13 @@ pub trait Op: Any + Debug + Send + Sync {
     fn run_cpu(&self, args: &mut CpuArgs<'_>);
 }
 
-/// Properties of an op that passes use, independent of its shapes.
+/// Properties of an op, independent of its shapes, for the passes over a program.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traits {
     /// The first output is computed by a GEMM on tensor cores.
     pub on_tensor_cores: bool,
-    /// The op all-reduces, or copies to or from a tensor only for an all-reduce. On a GPU such ops
-    /// have a separate stream, concurrent with the rest of the step.
+    /// The op is an all-reduce, or copies gradients into or out of an all-reduce's bucket. On a GPU
+    /// such ops have a separate stream, concurrent with the rest of the step.
     pub communicates: bool,
     /// Position of the input with the number of rows, or images, that hold data: output rows past
     /// this number are 0, input rows past it are not read.
@@ -157,8 +157,8 @@ impl Cost {
         Self { flops, bytes }
     }
 
-    /// The same work with the op's `tensors` in different element types: `bytes` returns the size
-    /// of a tensor.
+    /// This cost with the op's `tensors` in different element types: `bytes` returns the size of a
+    /// tensor.
     pub fn in_types<'a>(
         self,
         tensors: impl Iterator<Item = &'a TensorDesc> + Clone,

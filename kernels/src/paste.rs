@@ -185,8 +185,8 @@ mod tests {
         for (v, expected) in row[2..9].iter().zip([0.0, 0.0, 0.25, 0.75, 0.75, 0.25, 0.0]) {
             assert!((v - expected).abs() < 1e-6, "{row:?}");
         }
-        // Values equal to the threshold are inside: 2 columns of the rows whose centres are not
-        // nearer to the border.
+        // Values equal to the threshold are inside: two columns of the two middle rows; the outer
+        // rows blend with the border.
         assert_eq!(pasted.bitmap(0.75).area(), 2 * 2);
         let whole = paste_mask(&[0.5; 9], 3, [2.0, 2.0, 8.0, 8.0], 9, 9, PasteRule::GridSample);
         let inner = whole.bitmap(0.5);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn box_outside_image_pastes_nothing_and_odd_boxes_terminate() {
+    fn box_outside_image_pastes_nothing_and_extreme_boxes_terminate() {
         let outside = [[-50.0, 0.0, -20.0, 9.0], [30.0, 30.0, 40.0, 40.0]];
         for rule in RULES {
             for bbox in outside {

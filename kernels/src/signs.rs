@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn only_full_groups_store_signs() {
+    fn signs_require_multiples_of_4_rows_and_64_channels() {
         let shape = |rows, channels| signs_of(&desc(rows, channels)).map(|signs| signs.shape);
         assert_eq!(shape(12, 128), Some(vec![3, 2, 4, 2]));
         assert_eq!(shape(0, 64), Some(vec![0, 1, 4, 2]));

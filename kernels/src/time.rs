@@ -90,17 +90,17 @@ const OF_MEMORY: [f64; 3] = [0.88, 0.84, 0.78];
 /// Microseconds from the end of a kernel to the start of the next kernel in a graph. Small kernels
 /// of a graph start every 1.3 us (`gpu-small-kernels` of te42kyfo/gpu-benches).
 const GAP_US: [f64; 3] = [1.0, 1.4, 2.0];
-/// Cycles of a GEMM tile on Ampere, relative to the plans' numbers. With these, a large tile
-/// reaches 245, 222 or 200 TFLOP/s for a long reduction on an A100, where cuBLAS reaches up to 271.
+/// Factor on the cycles that GEMM plans assume for a tile, on Ampere. With it, a large tile reaches
+/// 245, 222 or 200 TFLOP/s for a long reduction on an A100, where cuBLAS reaches up to 271.
 const CYCLES_8: [f64; 3] = [1.12, 1.24, 1.375];
-/// The same for Hopper, where `mma.sync` reaches at most 63 % of the peak of wgmma: 450, 395 or 345
-/// TFLOP/s. On an H100, the L2 is too slow to supply operands for the first rate.
+/// [`CYCLES_8`] for Hopper, where `mma.sync` reaches at most 63 % of the peak of wgmma: 450, 395 or
+/// 345 TFLOP/s. On an H100, the L2 is too slow to supply operands for the first rate.
 const CYCLES_9: [f64; 3] = [0.97, 1.106, 1.266];
 /// An additional factor for tiles of 64x64, which reduces their rate from 0.79 of the large tiles'
 /// rate, as plans assume, to at least 0.43 of it.
 const SMALL: [f64; 3] = [1.0, 1.4, 1.8];
-/// Time of a tile's start and end relative to the plans' numbers, which are 4.3 k-blocks of a large
-/// tile.
+/// Factor on the time that GEMM plans assume for the start and end of a tile, which is 4.3 k-blocks
+/// of a large tile.
 const ENDS: [f64; 3] = [1.2, 1.6, 2.0];
 /// FLOPs per cycle of a multiprocessor, on Ampere and on Hopper: the tensor-core peak, and the rate
 /// that kernels without tensor cores reach.
@@ -266,9 +266,9 @@ mod tests {
         assert_eq!(peak.least_ms(1e9, 2e9), 2.0);
     }
 
-    /// The comments above state the resulting ranges, and no case exceeds the data sheet.
+    /// Rates are those that the comments on the constants state.
     #[test]
-    fn large_tiles_reach_stated_rates() {
+    fn large_tile_rates_match_documented_ranges() {
         let tflops = |gpu: &Gpu| {
             Case::ALL.map(|case| Rates::of(gpu, case).tflops("conv2d_f16_large").expect("a tile"))
         };
@@ -280,8 +280,8 @@ mod tests {
         near(tflops(&Gpu::h100()), [429.0, 395.0, 345.0]);
     }
 
-    /// A GEMM that fills the GPU reaches its tile's rate for a long reduction, and stays 10 % below
-    /// for a short one, whose tiles start and end often.
+    /// A GEMM that fills the GPU reaches its tile's rate for a long reduction, and stays more than
+    /// 10 % below it for a short one, whose tiles start and end often.
     #[test]
     fn long_reductions_reach_tile_rate() {
         let gpus = Gpu::NAMES.map(|name| Gpu::named(name).expect(name));

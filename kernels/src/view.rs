@@ -147,9 +147,9 @@ impl Axis {
         if self.window == 0 { 0.0 } else { self.resized as f32 / self.window as f32 }
     }
 
-    /// Maps a vertex of the source to the network's image: `v` is resized, and on a flipped axis
-    /// becomes `network - v`, or one less with `plus_one`. Computed in f64, as in detectron2, or
-    /// with `plus_one` in f32, as in maskrcnn-benchmark.
+    /// Maps a coordinate from the source to the network's image: `v` is resized, and on a flipped
+    /// axis becomes `network - v`, or one less with `plus_one`. Computed in f64, as in detectron2,
+    /// or with `plus_one` in f32, as in maskrcnn-benchmark.
     pub fn place(&self, v: f32, plus_one: bool) -> f64 {
         let (rounded, long) = (|v: f64| as_f32(v, plus_one), |v: i32| f64::from(v));
         let ratio = if self.window == 0 { 0.0 } else { long(self.resized) / long(self.window) };

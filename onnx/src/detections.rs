@@ -115,8 +115,8 @@ fn foreground(n: &mut Nodes, x: &str, classes: usize) -> String {
     n.one("Slice", &[x, &first, &end, &axis], &[])
 }
 
-/// For each element of a list in image order: its image, and its position within the image, `[R,
-/// 2]`.
+/// For each element of a list that is sorted by image: its image, and its position within the
+/// image, `[R, 2]`.
 fn ranks(n: &mut Nodes, image_idx: &str, images: &str) -> String {
     let each = n.range(images);
     let (own, each) = (n.unsqueeze(image_idx, 1), n.unsqueeze(&each, 0));

@@ -12,7 +12,7 @@
 //! | what | where |
 //! |---|---|
 //! | the traversal of the Program, and its inputs and outputs | [`translate`] |
-//! | convolutions and linear layers | `products` |
+//! | convolutions and linear layers | `gemm` |
 //! | preprocessing, norms, pooling, RoIAlign | `maps` |
 //! | proposals: top-k, decoding, NMS | `proposals` |
 //! | detections: scores, boxes, NMS within classes | `detections` |

@@ -94,7 +94,7 @@ impl Nodes {
         self.constant(tensor(INT64, shape, raw))
     }
 
-    /// A list of integers: axes, a shape, or the sizes of parts.
+    /// A list of integers: axes, a shape, or split sizes.
     pub(crate) fn list(&mut self, values: &[i64]) -> String {
         self.ints(&[values.len()], values)
     }
@@ -181,7 +181,7 @@ impl Nodes {
         self.one("GatherND", &[x, &idx], &[int("batch_dims", 1)])
     }
 
-    /// The indices of the true elements, one per row.
+    /// The indices of the true elements, as the rows of a matrix.
     pub(crate) fn places(&mut self, condition: &str) -> String {
         let places = self.one("NonZero", &[condition], &[]);
         self.one("Transpose", &[&places], &[ints("perm", &[1, 0])])

@@ -42,12 +42,12 @@ pub(crate) enum Value {
 /// The outputs of a node; trailing outputs may be missing if they are never read.
 pub(crate) type Outputs = Result<Vec<Value>, OnnxError>;
 
-/// Converts names of outputs that nodes of the file compute.
+/// Wraps the names of node outputs as [`Value`]s.
 pub(crate) fn edges<const K: usize>(names: [String; K]) -> Vec<Value> {
     names.map(Value::Edge).into()
 }
 
-/// The detections of all images, as lists `[S, ..]`.
+/// The detections of all images, as lists of S elements.
 #[derive(Debug, Clone)]
 pub(crate) struct Found {
     /// For each detection, its image and its position among the image's detections, `[S, 2]`.

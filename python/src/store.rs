@@ -1,4 +1,4 @@
-//! A store, read.
+//! Read access to a store.
 
 use std::path::PathBuf;
 

@@ -168,7 +168,7 @@ def test_interrupted_run_resumes_bit_identically(tmp_path):
 
     # If a shell starts the tests in the background, SIGINT is ignored by default.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Takes about two seconds: the signal arrives during training.
+    # 100 steps take about two seconds, so the signal of step 3 arrives during training.
     more = {"train.steps": 100, "train.checkpoint_every_steps": 0, "train.name": "stopped"}
     with pytest.raises(KeyboardInterrupt):
         onegraph.train("quickstart", device="cpu", progress=stop, **keys(tmp_path, **more))

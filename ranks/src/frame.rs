@@ -33,7 +33,7 @@ pub(crate) enum Frame {
     Alive { step: u64, doing: String },
     /// The header of a message: its operation and its number of bytes.
     Message { what: String, bytes: u64 },
-    /// The rank leaves: regularly (`None`), or with an exit code and an error.
+    /// The rank leaves: normally (`None`), or with an exit code and an error.
     Leave(Option<(u8, String)>),
     /// A rank was lost.
     Lost(Lost),

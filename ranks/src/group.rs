@@ -217,9 +217,9 @@ impl Group {
         }
     }
 
-    /// Leaves the group: regularly (`None`), or with an exit code and an error, which the other
-    /// ranks report. Waits at most a second until the other ranks have read this. Afterwards the
-    /// group may only be dropped.
+    /// Leaves the group: normally (`None`), or with an exit code and an error, which the other
+    /// ranks report. Waits at most a second until the other ranks have read the message. Afterwards
+    /// the group may only be dropped.
     pub fn leave(&self, fault: Option<(u8, &str)>) {
         if let Some(links) = &self.0.links {
             links.leave(fault);

@@ -130,7 +130,7 @@ impl Acceptor {
         let (token, sender) = (self.token.clone(), self.greeted.0.clone());
         let greet = move || {
             let asking = Asking::accept(stream, &token, HANDSHAKE);
-            // Sending fails if the run has started without this connection.
+            // Sending fails if rank 0 has stopped waiting for ranks.
             let _ = sender.send((from, asking));
         };
         let builder = thread::Builder::new().name("rank-handshake".into()).stack_size(256 << 10);

@@ -53,7 +53,7 @@ struct State {
     news: Vec<PeerState>,
     step: u64,
     doing: String,
-    /// The event that this rank is waiting for, if any.
+    /// The description of what this rank is waiting for, if anything.
     waiting: Option<String>,
     /// True while a loss is being reported.
     losing: bool,
@@ -212,8 +212,8 @@ impl Links {
         result
     }
 
-    /// Announces that this rank leaves, waits briefly until its peers have read this, and closes
-    /// the connections.
+    /// Sends the peers a message that this rank leaves, waits briefly until they have read it, and
+    /// closes the connections.
     pub(crate) fn leave(&self, fault: Option<(u8, &str)>) {
         if std::mem::replace(&mut self.state().leaving, true) {
             return;
@@ -288,9 +288,9 @@ impl Links {
                 Ok(None) => {}
                 Ok(Some(end)) => break (from, end),
                 Err(error) => match patient.stood {
-                    // This process was suspended, and the peer has closed the connection: then this
-                    // rank is the lost one. The peer's last message cannot be read if earlier ones
-                    // are still unread.
+                    // The peer closed the connection while this process was suspended, so this rank
+                    // is the lost one. The peer's last message, which would report it, may be
+                    // unreadable if earlier ones are unread.
                     Some(stood) if is_closed(&error) => {
                         let why = format!("it was suspended for {:.1} s", stood.as_secs_f64());
                         break (self.rank, Some((None, why)));
@@ -358,7 +358,7 @@ impl Links {
                 Err(RecvTimeoutError::Disconnected) => return,
             };
             let written = stream.write_all(&frame.to_bytes());
-            // If writing fails, the reader gets the reason.
+            // If writing fails, the reader thread also gets an error, and reports it.
             if written.and_then(|()| stream.write_all(&bytes)).is_err()
                 || matches!(frame, Frame::Leave(_))
             {
@@ -374,7 +374,7 @@ impl Links {
     }
 }
 
-/// How a peer ended: `None` if it left regularly, else its exit code, if it sent one, and the
+/// How a peer ended: `None` if it left normally, else its exit code, if it sent one, and the
 /// reason.
 type End = Option<(Option<u8>, String)>;
 
@@ -402,8 +402,8 @@ impl Read for Patient<'_> {
                 Err(error)
                     if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
                 {
-                    // A long wait means that this process was suspended, not that the peer was
-                    // silent, so only a part of it counts.
+                    // A wait much longer than the read timeout means that this process was
+                    // suspended, not that the peer was silent, so only a part of it counts.
                     silent += took.min(self.tick * 2);
                 }
                 read => return read,
@@ -421,7 +421,7 @@ fn is_closed(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset)
 }
 
-/// The reason why a connection ended.
+/// The reason in a message about an ended connection.
 fn broken(error: &io::Error) -> String {
     match error.kind() {
         _ if is_closed(error) => "its connection closed".into(),

@@ -11,7 +11,7 @@ pub struct Lost {
     pub rank: usize,
     /// Its host.
     pub host: String,
-    /// The last step that the lost rank or the reporting rank is known to have begun.
+    /// The latest step that the lost or the reporting rank is known to have begun.
     pub step: u64,
     /// The last activity that the lost rank reported; empty if none.
     pub last: String,
@@ -47,7 +47,7 @@ mod tests {
     use super::Lost;
 
     #[test]
-    fn lost_rank_error_names_rank_host_step_and_wait() {
+    fn lost_rank_error_names_rank_host_step_and_activity() {
         let mut lost = Lost {
             rank: 1,
             host: "b".into(),

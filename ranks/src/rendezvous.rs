@@ -99,7 +99,7 @@ impl Rendezvous {
     }
 
     /// Tries once to connect to rank 0 at each of its addresses. `reached` gets the connection; if
-    /// it fails, the next address is tried.
+    /// `reached` fails, the next address is tried.
     ///
     /// # Errors
     /// The reason why rank 0 was not reached.

@@ -7,9 +7,9 @@ use crate::group::Group;
 const WHAT: &str = "the all-reduce of a step";
 
 impl Group {
-    /// Sends the `own` values of every rank to rank 0, and the sum to all ranks. `add` gets the
-    /// values of all ranks, in rank order, and must write the sum to the first `width` values.
-    /// `add` determines the order of additions, so all ranks get bit-identical sums.
+    /// Sends the `own` values of every rank to rank 0, and the sum to all ranks. On rank 0, `add`
+    /// gets the values of all ranks, in rank order, and must write the sum to the first `width`
+    /// values. Only rank 0 adds, so all ranks get bit-identical sums.
     ///
     /// If a rank is lost, this sum and all later sums are NaN, and [`Self::fault`] returns the
     /// reason.

@@ -1,4 +1,4 @@
-//! Downloads a file that is read during the download.
+//! Downloads a file that can be read while it is being downloaded.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -37,7 +37,7 @@ struct Shared {
 struct State {
     /// For each piece, true if it has arrived.
     here: Vec<bool>,
-    /// Pieces to request, in this order; some may have been requested already.
+    /// Pieces to request, in this order; pieces that were requested already are skipped.
     wanted: VecDeque<usize>,
     asked: Vec<bool>,
     /// Number of pieces that have not arrived.

@@ -27,7 +27,7 @@ pub enum S3Error {
     /// An object was replaced while it was read.
     #[error("{0} was replaced while it was read; try again when no process writes to it")]
     Changed(Address),
-    /// No transfer matched the object's checksum.
+    /// The transferred bytes never matched the object's checksum.
     #[error("{at}: none of {tries} transfers matched its checksum {checksum}")]
     Altered {
         /// The object.
@@ -45,7 +45,7 @@ pub enum S3Error {
         /// The last error.
         fault: String,
     },
-    /// A folder that a different process has taken over.
+    /// A folder to which a different process now writes.
     #[error("{at}: {owner} now writes there, so this process has stopped writing there")]
     TakenOver {
         /// The folder.

@@ -20,7 +20,7 @@ pub struct Mirror {
     bucket: Bucket,
     at: Address,
     folder: PathBuf,
-    /// Files that refer to other files, and are therefore uploaded after them.
+    /// Names of files that refer to other files, and are therefore uploaded after them.
     pointers: &'static [&'static str],
     own: String,
     /// Length and modification time of each uploaded file.
@@ -136,8 +136,8 @@ impl Mirror {
             }
         }
         for (name, earlier) in self.pointers.iter().zip(named) {
-            // A pointer is only uploaded if it is the same as before the listing: only then have
-            // all files to which it refers been uploaded.
+            // A pointer is only uploaded if it has not changed since the start of the pass:
+            // otherwise it may refer to files that are not uploaded yet.
             let Some(text) = earlier.filter(|text| self.pointer(name).as_ref() == Some(text))
             else {
                 is_whole &= self.pointer(name).is_none();

@@ -21,9 +21,10 @@ const BACKGROUND_IOU: f64 = 0.1;
 const MIN_SCORE: f64 = 0.5;
 /// Minimum score of a detection that, without a matching annotation, indicates a suspicious label.
 const DOUBTING_SCORE: f64 = 0.8;
-/// Maximum number of classes in the confusion matrix, and maximum number of detection-object pairs
-/// per image when error types are computed, which takes 8 bytes per pair.
+/// Maximum number of classes in the confusion matrix.
 const MAX_CONFUSED: usize = 4096;
+/// Maximum number of detection-object pairs per image when error types are computed, which takes 8
+/// bytes per pair.
 const MAX_PAIRS: usize = 1 << 26;
 /// Maximum number of suspicious labels.
 const MAX_DOUBTS: usize = 100;
@@ -58,7 +59,7 @@ pub struct ImageScores {
     pub image_id: u64,
     /// Objects found.
     pub found: usize,
-    /// Background detections.
+    /// Detections that match no object.
     pub spurious: usize,
     /// Objects missed.
     pub missed: usize,
@@ -79,8 +80,8 @@ pub struct LabelDoubt {
 }
 
 /// An analysis of detections. For keypoints it contains only `classes` and `precision`, with OKS
-/// instead of IoU: the other parts compare objects across classes, whose keypoints may have
-/// different meanings. The analysis of boxes contains these parts.
+/// instead of IoU. The other fields compare objects of different classes, whose keypoints may have
+/// different meanings; analyze the boxes to get them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Analysis {
     /// Scores by class, in the order of class ids.
@@ -89,7 +90,8 @@ pub struct Analysis {
     /// 0.50 to 0.95; empty if no class has objects.
     pub precision: Vec<Vec<f64>>,
     /// Objects of class `row` detected as class `column`; the last row counts detections on
-    /// background, the last column missed objects. The minimum score and the minimum IoU are 0.5.
+    /// background, the last column missed objects. Only detections with a score of at least 0.5
+    /// count, and a match needs an IoU of at least 0.5.
     pub confusion: Vec<Vec<u64>>,
     /// Error types, the most costly first.
     pub errors: Vec<ErrorKind>,
@@ -138,7 +140,7 @@ pub fn analyze(
     Ok((summary, analysis))
 }
 
-/// The maximum number of detection-object pairs in an image.
+/// The number of detection-object pairs in the image that has the most.
 fn pairs(gt: &GroundTruth, found: &COCO) -> usize {
     let count = |of: &COCO, image: u64| of.get_ann_ids_for_img(image).len();
     let images = gt.coco().dataset.images.iter().map(|image| image.id);

@@ -99,7 +99,7 @@ impl Mean {
         }
     }
 
-    /// `None` without values.
+    /// The mean; `None` if no value is defined.
     pub(super) fn get(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum / self.count as f64)
     }

@@ -14,10 +14,10 @@ use super::resample::Matches;
 const CONFIDENCE: f64 = 0.95;
 /// Half width of a 95 % interval, in standard errors.
 const ERRORS_A_SIDE: f64 = 1.96;
-/// Seed of the samples; it is fixed, so equal detections give equal intervals.
+/// Seed of the bootstrap samples; it is fixed, so equal detections give equal intervals.
 const SEED: u64 = 0;
 
-/// The difference of a score between the first and the second set.
+/// A score of both sets of detections, and the interval of the difference.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScoreDifference {
     /// Name of the score: one of [`IouType::stat_names`], or a class name for the class's AP.
@@ -47,7 +47,7 @@ impl ScoreDifference {
 /// A comparison of two sets of detections by one IoU type.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
-    /// The kind.
+    /// The compared shapes.
     pub iou_type: IouType,
     /// The metrics, in the order of [`IouType::stat_names`].
     pub stats: Vec<ScoreDifference>,
@@ -58,7 +58,7 @@ pub struct Comparison {
 }
 
 /// Compares two sets of detections of the same IoU type, with confidence intervals from `samples`
-/// samples of the images. Calls `done` after each sample.
+/// bootstrap samples of the images. Calls `done` after each sample.
 ///
 /// A sample consists of the distinct images in n draws with replacement from the n images. The
 /// expected share of the images in a sample is s = 1 - (1 - 1/n)^n. The standard deviation of
@@ -105,8 +105,8 @@ pub fn compare(
     Ok(Comparison { iou_type, stats: stats.collect(), classes: classes.collect(), images })
 }
 
-/// Ratio of the standard deviation of scores over independent sets of this many images to that over
-/// samples.
+/// The standard deviation of scores over independent sets of this many images, divided by the
+/// standard deviation over the bootstrap samples.
 fn correction(images: usize) -> f64 {
     let n = images.max(2) as f64;
     let share = 1.0 - (1.0 - 1.0 / n).powf(n);

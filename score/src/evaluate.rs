@@ -125,7 +125,7 @@ pub(super) fn counts(iou_type: IouType, annotation: &hotcoco::Annotation) -> boo
         && (iou_type != IouType::Keypoints || annotation.num_visible_keypoints() > 0)
 }
 
-/// A finished run of the scorer.
+/// The results of the scorer.
 pub(super) struct Run {
     pub(super) stats: Vec<f64>,
     pub(super) classes: Vec<ClassScores>,
@@ -135,7 +135,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// The curves; empty if the categories were scored in several parts.
+    /// The curves; empty if there are too many categories to score at once.
     pub(super) fn curves(&self) -> Curves {
         let all = |a: &&AccumulatedEval| a.cat_ids == self.eval.params.cat_ids;
         let curves = self.eval.accumulated().filter(all).map(|a| Curves {

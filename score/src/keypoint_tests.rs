@@ -30,7 +30,7 @@ fn detection(keypoints: [[f64; 3]; 3], score: f64) -> Detection {
 }
 
 #[test]
-fn found_people_score_one_and_unlabelled_are_ignored() {
+fn perfect_keypoints_score_one_and_unlabelled_people_are_ignored() {
     // The sigmas are so small that no person matches a different person.
     let gt = ground_truth().with_sigmas(Some(vec![0.05; 3]));
     // A detection on the person without keypoints is ignored.
@@ -78,7 +78,7 @@ fn found_people_score_one_and_unlabelled_are_ignored() {
 }
 
 #[test]
-fn sigmas_are_given_or_one_over_count() {
+fn oks_uses_given_sigmas_or_one_over_keypoint_count() {
     // One keypoint of three is d pixels away: OKS is (2 + exp(-d^2 / (8 sigma^2 area))) / 3.
     let mut moved = SECOND;
     moved[2][1] += 40.0;
@@ -139,7 +139,7 @@ fn keypoint_results_round_trip() {
 }
 
 #[test]
-fn keypoints_from_parts_match_file() {
+fn keypoints_in_memory_score_like_file() {
     let object = |id, bbox_xywh, iscrowd, keypoints| GtAnnotation {
         iscrowd,
         keypoints,

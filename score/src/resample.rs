@@ -16,9 +16,9 @@ pub(super) struct Matches {
 
 #[derive(Clone, Default)]
 struct Class {
-    /// By descending score.
+    /// Sorted by descending score.
     detections: Vec<Matched>,
-    /// Image positions, each with the numbers of the image's objects by area.
+    /// For each image: its position, and its number of objects for each area range.
     objects: Vec<(usize, Vec<usize>)>,
 }
 
@@ -39,7 +39,8 @@ impl Matches {
     pub(super) fn new(eval: &COCOeval) -> Self {
         let (params, numbers) = (eval.params.clone(), eval.metric_defs());
         let mut classes = vec![Class::default(); params.cat_ids.len()];
-        // The results for the areas of an image and category are consecutive.
+        // `eval_imgs` has one result per area range; the results of an image and category are
+        // consecutive.
         for cells in eval.eval_imgs().chunks(params.area_ranges.len()) {
             let cells: Vec<&EvalImg> = cells.iter().flatten().collect();
             let Some(first) = cells.first() else { continue };

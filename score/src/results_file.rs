@@ -21,8 +21,8 @@ pub fn write_results_json(path: &Path, detections: &[Detection]) -> Result<(), S
     write_all(path, detections, None, |_| None)
 }
 
-/// Writes a COCO results file with shapes of one kind, atomically: writes and syncs a temporary
-/// file, then renames it. Masks are written as compressed RLE.
+/// Writes a COCO results file with only the boxes, the masks or the keypoints, atomically: writes
+/// and syncs a temporary file, then renames it. Masks are written as compressed RLE.
 ///
 /// # Errors
 /// [`ScoreError::Write`]; [`ScoreError::Detections`] for a non-finite score, box or keypoint, runs
@@ -61,7 +61,7 @@ pub fn result_json(detection: &Detection, file_name: Option<&str>) -> Result<Str
     serde_json::to_string(&line).map_err(|fault| fault.to_string())
 }
 
-/// Writes the shapes of one kind, or of all kinds if `None`.
+/// Writes the boxes, the masks or the keypoints, or all of them if `kind` is `None`.
 fn write_all<'a>(
     path: &Path,
     detections: &'a [Detection],
@@ -118,8 +118,8 @@ fn compressed<S: Serializer>(mask: &Option<&Rle>, serializer: S) -> Result<S::Ok
 }
 
 impl<'a> Line<'a> {
-    /// An entry with the shapes of one kind, or of all kinds if `None`. The error is printed after
-    /// the detection.
+    /// An entry with the box, the mask or the keypoints, or with all of them if `kind` is `None`.
+    /// The error is printed after the detection.
     fn new(
         detection: &'a Detection,
         kind: Option<IouType>,

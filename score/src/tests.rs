@@ -135,7 +135,7 @@ fn no_detections_score_zero_and_only_crowds_have_no_score() {
 }
 
 #[test]
-fn ground_truth_from_parts_matches_file() {
+fn ground_truth_in_memory_scores_like_file() {
     let square = Rle { height: 20, width: 30, counts: vec![0, 4, 16, 4, 16, 4, 16, 4, 536] };
     let annotation = |id, image_id, bbox_xywh, mask| GtAnnotation {
         mask: Some(mask),
@@ -190,7 +190,7 @@ fn results_file_has_exact_text_and_survives_invalid_write() {
 
 /// If the file has boxes and masks, the boxes determine the sizes, as in pycocotools.
 #[test]
-fn file_with_boxes_and_masks_uses_box_sizes() {
+fn sizes_come_from_boxes_if_results_have_boxes_and_masks() {
     let folder = Folder::new();
     let gt_file = folder.file("gt.json", GT);
     let gt = GroundTruth::from_file(&gt_file).expect("sound");
@@ -439,7 +439,7 @@ fn invalid_annotation_is_reported() {
 /// Replaces one value in a valid file: `prep`'s reader and this crate's reader must accept the same
 /// values, and report the same errors for invalid ones.
 #[test]
-fn coco_values_are_validated_equally_by_both_readers() {
+fn score_and_prep_reject_the_same_coco_values() {
     const FILE: &str = r#"{"images": [{"id": 5, "file_name": "a", "height": 20, "width": 30}],
         "categories": [{"id": 3, "name": "cat"}], "annotations": [{
         "id": 1, "image_id": 5, "category_id": 3, "bbox": [2, 2, 9, 9], "area": 100,
@@ -521,8 +521,8 @@ fn lvis_category_counts_only_where_annotated() {
         samples::detection(1, 3, [2.0, 2.0, 10.0, 10.0], 0.5),
         samples::detection(2, 3, [0.0, 0.0, 4.0, 4.0], 0.4),
         samples::detection(2, 8, [9.0, 9.0, 8.0, 8.0], 0.3),
-        // These detections are ignored: a dog in an image where dogs were not checked, and a cat on
-        // image 2.
+        // These detections are ignored: a dog in an image that was not checked for dogs, and a cat
+        // on image 2.
         samples::detection(4, 8, [1.0, 1.0, 9.0, 9.0], 0.9),
         samples::detection(2, 3, [20.0, 2.0, 9.0, 9.0], 0.9),
         // A dog is detected where dogs are known to be absent.

@@ -38,7 +38,7 @@ impl Metrics {
         counts.model_seconds += took.as_secs_f64();
     }
 
-    /// Records that the model can no longer answer.
+    /// Records that the model has failed.
     pub(crate) fn fail(&self) {
         self.failed.store(true, Ordering::Relaxed);
     }

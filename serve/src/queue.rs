@@ -22,7 +22,7 @@ struct Job<I> {
     _slot: OwnedSemaphorePermit,
 }
 
-/// The sending side of the queue.
+/// The queue's sender, with which the routes request detections.
 pub(crate) struct Queue<I> {
     jobs: Sender<Job<I>>,
     slots: Arc<Semaphore>,

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use serve::{Decode, Limits, Model};
 
-/// A model whose result for an image is the image's length in bytes; if `held`, each run waits for
-/// a signal from the test.
+/// A model whose result for an image is the number of its bytes; if `held`, each run waits for a
+/// signal from the test.
 struct Counting {
     held: Option<Receiver<()>>,
     batches: Arc<Mutex<Vec<usize>>>,

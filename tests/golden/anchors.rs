@@ -89,7 +89,8 @@ fn matches(report: &mut Report, case: Case<'_>, rule: &Rule) {
     if case.name().ends_with("_ties") {
         return;
     }
-    // The RPN's op is compared with `match_iou` as well.
+    // Only the RoI heads' op runs here: `model_rpn_matches_golden` compares the labels of the RPN's
+    // op.
     if !rule.rpn {
         roi_candidates(report, case, rule, [&case.f32("gt"), &case.f32("pred")], &want);
     }

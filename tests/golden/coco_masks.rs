@@ -102,7 +102,7 @@ fn masks(report: &mut Report, case: Case<'_>, objects: &[Rle]) {
     report.close(name, "bbox_xywh", &bboxes, &case.f32("bbox_xywh").data);
 }
 
-/// The parts of `flat` between consecutive offsets.
+/// The slices of `flat` between consecutive offsets.
 fn ragged<'a, T>(flat: &'a [T], offsets: &[usize]) -> impl Iterator<Item = &'a [T]> {
     offsets.windows(2).map(|o| &flat[o[0]..o[1]]).collect::<Vec<_>>().into_iter()
 }

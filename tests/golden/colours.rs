@@ -18,7 +18,8 @@ use crate::support::{Case, Report, each_case};
 const TOLERANCE: f64 = 2e-6;
 /// Difference between the hues of HSV and of YIQ, in turns; the smallest recorded rotation is 0.1.
 const HUE_TOLERANCE: f64 = 0.09;
-/// Minimum distance between the channels of a colour with a defined hue, out of 255.
+/// Minimum difference between the largest and the smallest channel (0 to 255) of a colour whose hue
+/// is compared.
 const CHROMA: f64 = 60.0;
 
 #[test]
@@ -90,7 +91,7 @@ fn bytes(report: &mut Report, case: Case<'_>, kind: &str, names: [&str; 2], fact
     report.close_within(case.name(), names[1], &middle, &after, tolerance);
 }
 
-/// Applies the rows of the map to floats from 0 to 1.
+/// Compares the results of the map for floats from 0 to 1.
 fn real(report: &mut Report, case: Case<'_>, kind: &str) {
     let [image, after] = ["image_hwc", "out_image_hwc"]
         .map(|name| case.f32(name).data.into_iter().map(f64::from).collect::<Vec<_>>());

@@ -26,7 +26,7 @@ use crate::losses::{box_loss_op, cross_entropy_op};
 use crate::model_configs::{number, usizes};
 use crate::support::{Case, Report, Tensor, cases_of, each_case};
 
-/// From the README of the golden data, for gradients of losses and of poolers.
+/// From the README of the golden data: in general, and for gradients of losses and poolers.
 const TOLERANCE: f64 = 2e-5;
 pub(crate) const GRAD_TOLERANCE: f64 = 5e-5;
 

@@ -6,7 +6,7 @@ use engine::model::{group_of, training_program};
 use crate::models::spec;
 use crate::support::{Case, Report, cases_of};
 
-/// The rate is multiplied by a factor in f32.
+/// Rounding error: the config stores learning rate factors and weight decays in f32.
 const TOLERANCE: f64 = 1e-7;
 
 /// With learning rates that decrease from the heads to the stem, and no weight decay of biases, the

@@ -107,7 +107,7 @@ fn targets(report: &mut Report, case: Case<'_>, boxes: &str, side: usize) {
     report.exact(case.name(), "cells", ran.i32(0), &want.collect::<Vec<_>>());
 }
 
-/// A proposal is kept if one of its keypoints has a cell.
+/// Compares the indices of the kept proposals, which have a heatmap cell for at least one keypoint.
 fn visible(report: &mut Report, case: Case<'_>) {
     let ran = cells(case, "boxes", 56);
     let per_box = case.f32("keypoints").shape[1];
@@ -147,7 +147,7 @@ fn loss(
     report.close(case.name(), "dlogits", &got, &want);
 }
 
-/// The transposed convolution, and the maps upsampled by two.
+/// Compares the transposed convolution, and its maps upsampled by two.
 fn predictor(report: &mut Report, case: Case<'_>) {
     let inputs = vec![
         host(Role::Activation, &case.f32("x")),
@@ -169,7 +169,7 @@ fn predictor(report: &mut Report, case: Case<'_>) {
     report.compare(case, "db", &low.grad(&of_low, 2).data);
 }
 
-/// x, y in pixels, logit and softmax share of the peak of each map `[N, K, S, S]`.
+/// x, y in pixels, logit and softmax probability of the peak of each map `[N, K, S, S]`.
 fn peaks(case: Case<'_>, boxes: &str, maps: &Tensor<f32>) -> Vec<[f32; 4]> {
     let boxes = case.f32(boxes);
     let (rows, pixels) = (maps.shape[0] * maps.shape[1], maps.shape[2] * maps.shape[3]);

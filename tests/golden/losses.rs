@@ -15,7 +15,7 @@ use crate::support::{Case, Report, Tensor, cases_of, each_case};
 
 /// f32 against f64: 3e-7 measured, with margin for larger logits and more classes.
 const TOLERANCE: f64 = 2e-6;
-/// All rows belong to image 0, so there is one group.
+/// Images per group; all rows belong to image 0, so there is one group.
 const IPG: usize = 1;
 
 #[test]
@@ -104,7 +104,8 @@ fn mask_inputs(
     ]
 }
 
-/// The gradient of the mean is the softmax minus the targets, which determines the softmax.
+/// The op has no softmax output: the softmax is derived from the gradient of the mean, which is the
+/// softmax minus the one-hot targets, divided by the number of rows.
 fn cross_entropy(report: &mut Report, case: Case<'_>) {
     let targets = case.i32("target").data;
     let ran = cross_entropy_op(case, &case.f32("x"), targets.clone());

@@ -49,18 +49,18 @@ fn detectron2_data_matches_golden() {
 }
 
 #[test]
-fn torchvision_onnx_matches_own_detections() {
+fn torchvision_onnx_detections_match_onegraph() {
     [&PLAIN, &V2].into_iter().for_each(onnx_files::agrees);
 }
 
 #[test]
-fn detectron2_onnx_matches_own_detections() {
+fn detectron2_onnx_detections_match_onegraph() {
     [&FPN, &LSJ, &CASCADE, &GN].into_iter().for_each(onnx_files::agrees);
 }
 
 /// The model uses inclusive boxes and BGR images that are resized as bytes.
 #[test]
-fn mlperf_onnx_matches_own_detections() {
+fn mlperf_onnx_detections_match_onegraph() {
     onnx_files::agrees(&MLPERF);
 }
 

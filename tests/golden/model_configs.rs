@@ -17,8 +17,8 @@ pub(crate) struct Recorded {
     narrow: Narrow,
     /// The project whose tensor names and rules the model uses.
     pub(crate) dialect: Dialect,
-    /// The case with the training steps: `sgd5`, or `adamw3` for a model whose parts are in two
-    /// files.
+    /// The case with the training steps: `sgd5`, or `adamw3` for a model whose recording is split
+    /// into two files.
     pub(crate) steps: &'static str,
     /// Number of recorded maps of the levels C and P.
     pub(crate) maps: usize,
@@ -153,7 +153,7 @@ const KEYPOINT: Recorded =
 pub(crate) const C4: Recorded = bare("d2_c4", "detectron2_r50_c4_3x", 5, 16);
 /// `mask_rcnn_R_50_DC5`.
 pub(crate) const DC5: Recorded = bare("d2_dc5", "detectron2_r50_dc5_3x", 3, 12);
-/// The heads of detectron2's new baselines, with group norms in all parts.
+/// The heads of detectron2's new baselines, with group norms in backbone, pyramid and heads.
 pub(crate) const GN: Recorded =
     detectron2("d2_gn", "detectron2_r50_lsj", &[OF_DETECTRON2, FROM_SCRATCH, GROUP_NORMS]);
 /// The heads of detectron2's new baselines, with batch norms, whose running statistics are used in
@@ -190,7 +190,8 @@ impl Recorded {
         self.narrow.config()
     }
 
-    /// The name of the family that contains a part of the model.
+    /// The name of the family (golden file) that contains a part of the recording, such as
+    /// `features`.
     pub(crate) fn family(&self, part: &str) -> String {
         let file = match (self.steps, part) {
             ("sgd5", "steps") => "inputs_losses",
@@ -294,7 +295,7 @@ const OF_DETECTRON2: &[&str] = &[
 /// Without a pyramid.
 const BARE: &[&str] = &["model.anchors.sizes=[16, 32, 64, 96, 128]"];
 
-/// Trained from scratch, with a convolutional box head.
+/// Trained from scratch.
 const FROM_SCRATCH: &[&str] = &["model.backbone.frozen_stages=0", "solver.weight_decay=0.0001"];
 
 const LOW_SCORES: &[&str] = &["model.detections.score_threshold=0.05"];

@@ -131,8 +131,8 @@ fn in_file(model: &Model, image: usize, boxes: &[f32]) -> Vec<f32> {
 }
 
 /// Compares boxes, and keypoints in the network image and in the original image; torchvision
-/// records the logit of each keypoint in a separate tensor, detectron2 its softmax share with the
-/// keypoint.
+/// records the logit of each keypoint in a separate tensor, detectron2 its softmax probability with
+/// the coordinates.
 fn keypoints(
     report: &mut Report,
     model: &Model,

@@ -61,7 +61,7 @@ fn tolerance(case: Case<'_>, tensor: &str) -> f64 {
 }
 
 /// Compares RoIs and box heads, and returns the step: for detectron2, which lists positives first,
-/// with the recorded samples, otherwise with samples chosen by key.
+/// with the recorded samples, otherwise with samples chosen by the golden data's keys.
 fn step_of(report: &mut Report, model: &Model, case: Case<'_>) -> Option<Loaded> {
     if model.of.is_detectron2() {
         let loaded = model.recorded_step()?.run();

@@ -42,7 +42,7 @@ pub(crate) struct Model {
     names: BTreeMap<String, String>,
     /// Foreground classes.
     pub(crate) classes: usize,
-    /// (height, width) in the file and of the network input.
+    /// Heights and widths of the images in their files, and, in `network`, of the network input.
     pub(crate) images: Sizes,
     pub(crate) network: Sizes,
     /// 1 for each image that is flipped in training.

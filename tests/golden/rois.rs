@@ -112,8 +112,8 @@ fn level_op(case: Case<'_>) -> RoiLevels {
     }
 }
 
-/// Level k has a stride of 2^k network pixels; torchvision derives k_min from the scale in the same
-/// way.
+/// Pools from a pyramid whose level k has a stride of 2^k network pixels, from which torchvision
+/// also derives k_min.
 fn pool_pyramid(report: &mut Report, case: Case<'_>) {
     let (op, maps) = (level_op(case), numbered(case, "feat").len());
     let scales = (op.min_level..).take(maps).map(|level| 0.5f32.powi(level)).collect();

@@ -71,7 +71,7 @@ pub(crate) fn sampled(case: Case<'_>, what: &str, image: usize) -> Vec<i32> {
     [of("pos"), of("neg")].concat()
 }
 
-/// Writes the sampled anchors of an image, which has space for `batch`.
+/// Writes the sampled anchors of an image, whose row has space for `batch` anchors.
 pub(crate) fn write_anchors(e: &mut CpuExecutor, image: usize, batch: usize, mut idx: Vec<i32>) {
     idx.resize(batch, -1);
     row(e, "rpn_sample_idx", image, batch, &idx);

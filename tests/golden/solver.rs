@@ -25,7 +25,7 @@ const SGD_TOLERANCE: f64 = 1e-6;
 /// From the README of the golden data.
 const LR_TOLERANCE: f64 = 1e-12;
 
-/// Weights without decay.
+/// A parameter group of weights, without weight decay.
 const GROUP: Group = Group { weight_decay: 0.0, lr_factor: 1.0, master: false, is_weight: true };
 
 #[test]
@@ -57,7 +57,7 @@ fn momentum(case: Case<'_>, nesterov: bool) -> Momentum {
     Momentum { factor: case.float("momentum") as f32, nesterov }
 }
 
-/// An update op for an empty list of parameters.
+/// An update op without parameter groups, which [`updates`] adds.
 fn op(rule: impl Rule + 'static, momentum: Momentum) -> ParameterUpdate {
     let rule = Arc::new(rule);
     ParameterUpdate { rule, momentum, groups: vec![], stats: false, average: None }

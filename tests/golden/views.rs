@@ -34,7 +34,7 @@ pub(crate) fn d2_data() {
     });
 }
 
-/// A whole image at its own size.
+/// The view of a whole image at its own size.
 fn plain(size: [i32; 2]) -> View {
     View::whole(size, size)
 }

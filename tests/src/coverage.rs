@@ -31,7 +31,7 @@ struct Args {
     step: Vec<String>,
 }
 
-/// Per kernel, the lines with instructions, each with true if it was executed.
+/// By kernel and PTX line with an instruction: true if the instruction was executed.
 type Lines = BTreeMap<String, BTreeMap<usize, bool>>;
 
 fn main() -> ExitCode {

@@ -26,7 +26,7 @@ use tests::step::CHECKS;
 const STATE: &str = "GPU_CHECKS_STATE";
 /// Ops with more FLOPs than this run once instead of twice.
 const LARGE_FLOPS: u64 = 20_000_000_000;
-/// Replays of the captured all-reduces, each with different values.
+/// Number of replays of the captured all-reduces; each replay has different values.
 const REPLAYS: usize = 3;
 /// Elements per all-reduce. A bucket of 25 MiB has 13 million fp16 elements; an odd number is a
 /// harder case.
@@ -57,7 +57,7 @@ enum What {
     /// Compare every op case with the CPU, forward and backward; repeated runs must be
     /// bit-identical.
     Ops {
-        /// Run only cases with at most this many FLOPs and bytes of tensors.
+        /// Run only cases whose FLOPs and memory traffic in bytes do not exceed this number.
         #[arg(long, default_value_t = u64::MAX)]
         most: u64,
     },
@@ -290,7 +290,8 @@ fn replayed(
     outputs.iter().zip(inputs).map(download).collect()
 }
 
-/// Compares all cases of at most `most` FLOPs and bytes with the CPU reference.
+/// Compares all cases with the CPU reference whose FLOPs and memory traffic in bytes do not exceed
+/// `most`.
 fn check_ops(checks: &mut Checks, most: u64) {
     let device = checks.device.clone();
     for case in cases().iter().filter(|case| size(case) <= most) {
@@ -321,7 +322,8 @@ fn check_step(checks: &mut Checks) {
     }
 }
 
-/// All-reduces of fp16 and f32 in a group of one rank; after leaving the group, the replay fails.
+/// All-reduces of fp16 and f32 in a group of one rank; after the rank has left the group, a replay
+/// must fail.
 fn check_sums(checks: &mut Checks) {
     let (major, minor) = match nccl_version() {
         Ok(version) => version,
@@ -350,16 +352,16 @@ fn check_sums(checks: &mut Checks) {
             let outputs: Vec<_> = sums.iter().map(|sum| sum.to).collect();
             let found = replayed(device.as_ref(), &graph, &inputs, &outputs)?;
             if inputs.iter().zip(&found).any(|((_, given), found)| given != found) {
-                return Err(format!("replay {}: a sum over one rank is off", replay + 1).into());
+                return Err(format!("replay {}: the all-reduce changed a value", replay + 1).into());
             }
         }
         device.abort()?;
         if device.replay(graph.handle, device.stream()?).is_ok() {
-            return Err("a graph of a group that was left replays".into());
+            return Err("a graph was replayed after leaving its NCCL group".into());
         }
         let ptrs = sums.iter().flat_map(|sum| [sum.from, sum.to]);
         ptrs.into_iter().try_for_each(|ptr| device.free(ptr))?;
-        Ok(format!("NCCL {major}.{minor}: {REPLAYS} replays right in every bit; then left"))
+        Ok(format!("NCCL {major}.{minor}: {REPLAYS} bit-identical replays, then left the group"))
     });
 }
 

@@ -19,7 +19,7 @@ fn nodes(gpus: &Gpus, arguments: &str) -> Said {
 }
 
 #[test]
-fn anatomy_reports_every_node_of_a_step() {
+fn bench_nodes_reports_every_node_of_a_step() {
     let gpus = Gpus::new("A100");
     let place = &gpus.place;
     std::fs::write(place.path().join("c.json"), r#"{"copy_gb_per_s": 1, "fp16_tflops": 0.001}"#)
@@ -67,7 +67,7 @@ fn anatomy_reports_every_node_of_a_step() {
 }
 
 #[test]
-fn anatomy_check_lists_skipped_nodes() {
+fn bench_nodes_check_lists_skipped_nodes() {
     let gpus = Gpus::new("A100");
     let said = nodes(&gpus, "--preset micro --device cuda --check --check-gflop 0.0001");
     assert_eq!(said.code, 0, "{}", said.err);
@@ -104,7 +104,7 @@ fn node_shapes_are_written_without_device_and_bad_options_are_rejected() {
 /// Steps that are timed, captured with timestamps, or recaptured are bit-identical to ordinary
 /// ones.
 #[test]
-fn training_continues_after_measured_steps() {
+fn measured_steps_do_not_change_training() {
     let place = Place::new();
     let config = place.config(&[]);
     let data = DataSet::open(&config, Split::Train, &Progress::quiet()).expect("drawn images");

@@ -29,7 +29,7 @@ fn number(value: &Value, pointer: &str) -> f64 {
     number.unwrap_or_else(|| panic!("{pointer}: {value}"))
 }
 
-/// Checks that a case has every figure, and that the total time increases from stage to stage.
+/// Checks that a case has every figure, and that throughput does not increase from stage to stage.
 fn check_case(case: &Value, size: u64, images: u64) {
     assert_eq!((&case["batch_size"], &case["images"]), (&size.into(), &images.into()), "{case}");
     let rate = |part: &str| number(case, &format!("/{part}/images_per_second"));
@@ -64,7 +64,8 @@ fn bench_measures_detection_on_cpu_and_device() {
         found.push(number(&cases[0], "/detections_per_image"));
     }
     assert_eq!(found, [10.0, 10.0]);
-    // `--infer` as a flag, with synthetic images of a given shape, and a time limit of zero.
+    // The flag `--infer` instead of the subcommand, with synthetic images of a given shape and a
+    // time limit of zero.
     let told = bench(place, "--infer --preset micro --padded 64x96 --batch 2 --seconds 0");
     assert_has(&told, &[" 64x96      2 "]);
     let told = refused(place, "--infer --preset micro --batch 1,0");
@@ -72,7 +73,7 @@ fn bench_measures_detection_on_cpu_and_device() {
 }
 
 #[test]
-fn synthetic_positives_are_counted_and_bounded() {
+fn bench_counts_positive_rois_and_rejects_too_many() {
     let place = Place::new();
     let run = "--device cpu --preset micro --padded 64x64 --warmup 0 --steps 1 --positives";
     bench(&place, &format!("{run} 3 --set train.batch_size=2 --json p.json"));
@@ -82,7 +83,7 @@ fn synthetic_positives_are_counted_and_bounded() {
 }
 
 #[test]
-fn trained_weights_use_configured_threshold() {
+fn bench_of_trained_weights_uses_configured_score_threshold() {
     let place = Place::new();
     place.good(&micro("--set train.steps=2 --device cpu"));
     let weights = "runs/micro/checkpoints/step_00000002/model.safetensors";

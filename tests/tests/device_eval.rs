@@ -300,7 +300,7 @@ fn opened(config: Config, options: SessionOptions) -> Session {
 /// A late evaluation result discards the steps after the evaluated one, on a device as well:
 /// checkpoints, records, reports and final state equal those of a run that waits for its scores.
 #[test]
-fn overlapped_evaluation_ends_like_a_blocking_one() {
+fn run_with_overlapped_evaluation_equals_blocking_run() {
     let set = ["train.steps=12", "train.eval_every_steps=4", "train.target_box=0"];
     let end = |overlap: bool| {
         let place = Place::new();

@@ -23,7 +23,7 @@ const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65_535, 65_535];
 const MAX_PARAMETER_BYTES: usize = 4096;
 /// Shared memory of A100 with the opt-in for more than 48 KiB; H100 has more.
 const MAX_SHARED_BYTES: usize = 163 << 10;
-/// Registers per SM, in four equal parts from which warps get units of 256.
+/// Registers per SM: each of its four sub-partitions allocates a quarter, to warps in units of 256.
 const REGISTERS: u32 = 65_536;
 const REGISTER_UNIT: u32 = 256;
 /// Alignment of dynamic shared memory, which follows static shared memory: `DYNAMIC_SHARED` in
@@ -99,7 +99,7 @@ fn faults(launch: &Launch, memory: &Memory) -> Vec<String> {
     }
     for touch in launch.touches().filter(|touch| touch.bytes > 0) {
         let whole = touch.bytes.min(VECTOR_BYTES).next_power_of_two();
-        // A scalar, such as the last element of the norms, may be at any offset.
+        // A scalar, such as the last element of the norms, needs only the alignment of its type.
         let unit = if touch.bytes < VECTOR_BYTES { whole.min(4) } else { VECTOR_BYTES };
         if !touch.ptr.is_multiple_of(unit as DevicePtr) {
             faults.push(format!("{:#x} is not aligned to {unit}", touch.ptr));
@@ -169,7 +169,7 @@ fn prepare(spec: &ModelSpec<'_>, detection: bool) -> Prepared {
     Prepared::new(program, spec.target.clone()).expect("a schedule")
 }
 
-/// The works of a program, one per node, and the memory that their launches may access.
+/// The [`Work`] of each node of a program, and the memory that the launches may access.
 fn works(prepared: &Prepared) -> (Vec<Work>, Memory) {
     let state = imagined_addresses(prepared);
     let place = Place { arena: ARENA, inputs: INPUTS, state: &state };
@@ -319,7 +319,7 @@ fn dc5_model_launches_fit_gpu() {
     check_batches("detectron2_r50_dc5_3x", &[], &[2]);
 }
 
-/// Groups of 4 to 64 channels.
+/// ResNeXts, whose convolutions have groups of 4 to 64 channels.
 #[test]
 fn resnext_launches_fit_gpu() {
     check_batches("torchvision_resnext50", &[], &[2]);

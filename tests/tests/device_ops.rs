@@ -149,7 +149,7 @@ fn compare(model: &str, precision: Precision, suits: impl Fn(&OpCase) -> bool) {
     assert!(failed.is_empty(), "{} of {} cases failed:\n{shown}", failed.len(), cases.len());
 }
 
-/// Cases allow twice the error of the tensor core model.
+/// Tolerances of op cases are twice the error of the tensor core model.
 #[test]
 fn case_tolerances_are_twice_truncation_error() {
     assert_eq!(CUT_FLOOR, 2.0 * test_gpu::CUT_PER_PRODUCT);

@@ -214,7 +214,7 @@ fn loss_weight_scales_its_gradients() {
 /// Box losses, box coders, schedules and a fixed loss scale from the config take effect on the CPU
 /// and on a device: each changes the step, which is finite and applied.
 #[test]
-fn recipe_options_reach_device_step() {
+fn recipe_options_take_effect_on_cpu_and_device() {
     for open in [|| Backend::Cpu, on_device] {
         let of = |set: &[&str]| {
             let more = ["solver.initial_loss_scale=512", "solver.warmup_steps=2", "train.steps=4"];
@@ -282,7 +282,7 @@ fn ema_weights_replace_parameters_for_evaluation() {
 
 /// If the state is changed between steps, the following steps are still reported in order.
 #[test]
-fn state_change_between_steps_keeps_ring_consistent() {
+fn steps_are_reported_in_order_after_state_change() {
     let run = Run::new(&[]);
     let (mut touched, mut whole) = (run.trainer(&on_device()), run.trainer(&on_device()));
     let mut records = steps(&mut touched, 3);

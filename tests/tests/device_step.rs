@@ -21,7 +21,7 @@ fn on_driver(seed: Option<u64>) -> Arc<dyn Device> {
 
 /// Runs all checks, as many in parallel as there are processors.
 #[test]
-fn every_step_check_passes() {
+fn training_step_checks_pass_on_emulator() {
     let next = AtomicUsize::new(0);
     let failed: Mutex<Vec<&str>> = Mutex::default();
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
@@ -45,11 +45,11 @@ fn hopper_step_matches_f32() {
     });
 }
 
-/// A batch that does not fit is rejected, and the message names the largest batch that does: with
-/// it, evaluations, which need more memory than steps, fit as well, and memory is left for code and
-/// graphs.
+/// A batch that does not fit is rejected, and the message names the largest batch that fits. With
+/// this batch, evaluations, which need more memory than steps, fit as well, and memory is left for
+/// code and graphs.
 #[test]
-fn advised_batch_fits_with_evaluation() {
+fn batch_size_suggested_by_error_fits_with_evaluation() {
     const KEPT: usize = 1 << 30;
     let place = tempfile::tempdir().expect("a temporary folder");
     let dir = format!("data.synthetic.dir={}", place.path().join("drawn").display());

@@ -253,9 +253,9 @@ const STORE_FILES: [&str; 10] = [
     "keypoints.bin",
 ];
 
-/// Breaks one file of a store, and updates its checksum and the header's seal, so that the checks
-/// behind them are tested. The seal of a broken header is updated only for half of the inputs,
-/// selected by the first byte.
+/// Breaks one file of a store, and updates its checksum and the header's seal (SHA-256 of the
+/// header), so that later checks are reached. The seal of a broken header is updated only for half
+/// of the inputs, selected by the first byte.
 #[test]
 fn broken_store_never_panics() {
     let folder = Folder::new();
@@ -315,7 +315,7 @@ fn sha256(bytes: &[u8]) -> String {
     hex::encode(Sha256::digest(bytes))
 }
 
-/// Breaks one file of a checkpoint, and updates its seal as for a store.
+/// Breaks one file of a checkpoint, and updates checksum and seal as for a store.
 #[test]
 fn broken_checkpoint_never_panics() {
     let place = Place::new();

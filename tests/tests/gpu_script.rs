@@ -180,7 +180,7 @@ fn gpu_checks_report_fault_and_hang_and_run_the_rest() {
 
 /// User folders are left unchanged, and the kernels profiled with ncu exist.
 #[test]
-fn gpu_script_keeps_user_folders_and_names_known_kernels() {
+fn gpu_script_keeps_user_folders_and_profiles_known_kernels() {
     let place = Place::new();
     place.write("photos/a.jpg", "mine");
     let script = script(&place, &[]);
@@ -202,7 +202,7 @@ fn gpu_script_keeps_user_folders_and_names_known_kernels() {
 
 /// Our baseline scripts run at a small size, or print what is missing if PyTorch is not installed.
 #[test]
-fn peer_scripts_run_at_small_size() {
+fn baseline_scripts_run_at_small_size() {
     let scripts = tools().join("peers");
     let place = Place::new();
     let shape = r#"{"op": "conv2d", "pass": "grad_weight", "n": 1, "h": 8, "w": 8, "c": 4, "k": 4,

@@ -43,7 +43,7 @@ fn kill_after(place: &Place, command: &str, moment: Duration) -> bool {
 }
 
 /// Path and contents of every file under a folder, sorted; without the two files of a store that
-/// record the times of its images.
+/// record the modification times of its image files.
 fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_path_buf()];

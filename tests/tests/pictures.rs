@@ -172,10 +172,11 @@ fn source_lines_shown_in_diagrams_exist() {
     }
 }
 
-/// A batch occupies its slot until the host has read its row of results, and an input buffer until
-/// its step ends; one step runs at a time. So no data is overwritten before it is read.
+/// In the diagram a batch occupies its slot until the host has read its row of results, and an
+/// input buffer until its step ends; one step runs at a time. So no data is overwritten before it
+/// is read.
 #[test]
-fn pictured_slots_have_one_batch_at_a_time() {
+fn slots_diagram_shows_one_batch_per_slot_at_a_time() {
     let boxes = boxes("slots.svg");
     are_apart(&boxes);
     let find = |label: &str| boxes.iter().find(|(of, _)| of == label).map(|(_, found)| found);
@@ -187,10 +188,10 @@ fn pictured_slots_have_one_batch_at_a_time() {
     }
 }
 
-/// K-blocks are multiplied in order, the copy of each starts three iterations earlier, and no stage
-/// has two owners.
+/// In the diagram k-blocks are multiplied in order, the copy of each starts three iterations
+/// earlier, and no pipeline stage holds two k-blocks at a time.
 #[test]
-fn pictured_pipeline_stage_has_one_owner() {
+fn stages_diagram_shows_one_owner_per_pipeline_stage() {
     let boxes = boxes("stages.svg");
     are_apart(&boxes);
     let place = |label: &str| {
@@ -208,7 +209,7 @@ fn pictured_pipeline_stage_has_one_owner() {
 /// bank groups per row. With swizzling, the chunks with the same index in eight consecutive rows
 /// are in eight different groups.
 #[test]
-fn pictured_chunks_match_kernel_swizzle() {
+fn swizzle_diagram_matches_kernel_swizzle() {
     let svg = fs::read_to_string(checkout().join(FOLDER).join("swizzle.svg")).expect("a picture");
     check("swizzle.svg", &svg);
     let document = Document::parse(&svg).expect("checked");
@@ -243,7 +244,7 @@ fn pictured_chunks_match_kernel_swizzle() {
 }
 
 #[test]
-fn live_blocks_are_drawn_without_overlap() {
+fn memory_blocks_in_plan_diagram_do_not_overlap() {
     let place = Place::new();
     for (pass, device) in [("", "cpu"), ("", "cuda"), ("--detection", "cuda")] {
         let arguments = format!("inspect plan micro {pass} --height 64 --width 96");

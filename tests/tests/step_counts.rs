@@ -84,7 +84,7 @@ impl Conv {
             }
     }
 
-    /// FLOPs at capacity, as in the op's cost.
+    /// FLOPs for the maximum number of images, as in the op's cost.
     fn flops(&self) -> u64 {
         2 * self.images * self.positions() * self.filters * self.filter_len()
     }

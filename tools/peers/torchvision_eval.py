@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Times detection with torchvision's maskrcnn_resnet50_fpn, for comparison with `bench infer`.
 
-Eval mode, random weights, no download. The timed call is model(images): resizing, network, boxes,
-and with part `masks` also pasting masks at image size (not thresholded, not encoded), but not with
-part `boxes`. Images are random noise of the network's input size, and are on the device before the
-clock starts. Works with torch 1.13 and torchvision 0.14, and with newer versions.
+Eval mode, random weights, no download. The timed call is model(images): resizing, network and
+boxes; cases with part `masks` also paste the masks at image size (not thresholded, not encoded).
+Images are random noise of the network's input size, and are on the device before the clock starts.
+Works with torch 1.13 and torchvision 0.14, and with newer versions.
 
 Scores of random weights are meaningless: with --score-threshold 0 every image has the maximum
 number of detections (--detections), as in `bench infer`; with the usual 0.05 there are none.

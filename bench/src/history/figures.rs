@@ -23,8 +23,8 @@ fn history() -> BTreeMap<String, f64> {
     found
 }
 
-/// The numbers of a line, as written; numbers in code, in links and in words such as H100 or
-/// 800x1344 do not count.
+/// The numbers in a line, as text; numbers in code, in links and in words such as H100 or 800x1344
+/// do not count.
 fn numbers(line: &str) -> Vec<String> {
     let code = line.split('`').step_by(2).collect::<Vec<_>>().join(" ");
     let parts = code.split(['(', ')']).filter(|part| !part.contains(".md"));

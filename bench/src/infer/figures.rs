@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn each_depth_includes_earlier_stages() {
+    fn time_up_to_a_stage_includes_earlier_stages() {
         let value = case(2, &[0.010, 0.014, 0.012]).json();
         let number = |pointer: &str| value.pointer(pointer).and_then(Value::as_f64).expect(pointer);
         let close = |pointer: &str, wanted: f64| {

@@ -54,7 +54,7 @@ mod tests {
     use super::Ceilings;
 
     #[test]
-    fn measured_ceilings_take_precedence() {
+    fn ceilings_from_file_replace_data_sheet_peaks() {
         let folder = std::env::temp_dir().join(format!("ceilings-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
         let file = folder.join("c.json");

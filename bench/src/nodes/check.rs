@@ -32,7 +32,8 @@ impl Standing {
     }
 }
 
-/// Results by part and op name, which do not depend on the batch size.
+/// Check results by the names of model part and op: unlike shapes, these names are the same at
+/// batch 1 and at the measured batch size.
 #[derive(Debug, Default)]
 pub(crate) struct Standings(BTreeMap<String, Standing>);
 

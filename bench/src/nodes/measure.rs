@@ -34,9 +34,10 @@ pub(super) struct Options<'a> {
     pub(super) timeline: Option<&'a Path>,
 }
 
-/// The times of several steps, each split into timed pieces.
+/// The times of several steps; each step is timed as one interval per launch, or as one interval
+/// for the whole graph.
 struct Runs {
-    /// Microseconds of each piece, one list per step.
+    /// Microseconds of each interval, one list per step.
     us: Vec<Vec<f64>>,
     /// Number of steps in which the device had to wait for the host to enqueue work.
     late: usize,
@@ -45,7 +46,7 @@ struct Runs {
 }
 
 impl Runs {
-    /// The median microseconds of each piece.
+    /// The median microseconds of each interval.
     fn medians(&self) -> Vec<f64> {
         let pieces = self.us.first().map_or(0, Vec::len);
         let piece = |i: usize| self.us.iter().map(|run| run[i]).collect::<Vec<_>>();
@@ -122,8 +123,8 @@ fn executor(trainer: &mut Trainer) -> anyhow::Result<&mut DeviceExecutor> {
     trainer.device_executor().context("the trainer is not on a device")
 }
 
-/// Runs `repeats` steps after an unrecorded one, which measures how far ahead the host must
-/// enqueue.
+/// Runs `repeats` steps after an unrecorded one, from which the stopwatch learns how far ahead the
+/// host must enqueue.
 fn steps(
     trainer: &mut Trainer,
     watch: &mut Stopwatch,
@@ -168,7 +169,7 @@ fn print_whole(
 ) {
     let ([ms, least, most], [one, ..]) = (graph.ms(), alone.ms());
     say!(
-        "sum of {kernels} launches {sum_ms:.3} ms (events without work: {:.3} ms)",
+        "sum of {kernels} launches {sum_ms:.3} ms (of which timing events take {:.3} ms)",
         kernels as f64 * cost.empty_us / 1e3
     );
     say!("the graph {ms:.3} ms ({least:.3} to {most:.3}), {:.3} ms beyond that sum", ms - sum_ms);

@@ -19,7 +19,7 @@ use crate::work;
 /// Nodes with equal kernels, op and shapes.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
-    /// Name of the op, or of the work at the start or end of a step.
+    /// Name of the op, or of the work at the start or end of a step that belongs to no op.
     pub(crate) op: String,
     /// Shapes of inputs, outputs and updated tensors.
     pub(crate) shapes: String,
@@ -45,13 +45,14 @@ impl Row {
         self.us() / self.nodes.len() as f64
     }
 
-    /// Achieved fraction of the ceiling: minimum time by FLOPs and bytes, divided by measured time.
+    /// Fraction of the ceiling that is achieved: minimum time for the FLOPs and bytes, divided by
+    /// the measured time.
     fn share(&self, ceilings: Option<&Ceilings>) -> Option<f64> {
         ceilings.map(|c| 1e3 * c.peak.least_ms(self.flops, self.bytes) / self.each_us())
     }
 
-    /// Microseconds by which the nodes exceed the minimum time given by the ceiling; the total time
-    /// if no ceiling is known.
+    /// Microseconds by which the nodes exceed the minimum time at the ceilings' rates; the total
+    /// time if no ceilings are known.
     fn lost_us(&self, ceilings: Option<&Ceilings>) -> f64 {
         self.us() * (1.0 - self.share(ceilings).unwrap_or(0.0))
     }
@@ -127,7 +128,7 @@ fn row(prepared: &Prepared, position: usize, work: &Work, standings: Option<&Sta
         standing: None,
     };
     let Some(node) = node_at(prepared, position) else {
-        // The start and end of a step compute nothing: they only copy inputs.
+        // This work at the start or end of a step computes nothing: it only copies inputs.
         let written = work.tasks().flat_map(Task::touches).filter(|t| t.access.writes());
         row.bytes = 2.0 * written.map(|t| t.bytes as f64).sum::<f64>();
         return row;

@@ -160,8 +160,8 @@ fn gemm(program: &Program, node: &Node) -> Option<Gemm> {
             Gemm { op: "linear", h: 1, w: 1, c, ..plain }
         }
         Layer::Conv2d { stride, pad, dilation, groups } => {
-            // Images have a padding channel that the filters do not read; count the filters'
-            // channels.
+            // Images have a padding channel for which the filters have no weights; the filters'
+            // number of channels counts.
             let [r, s, c] = [1, 2, 3].map(|i| w.dim(i));
             Gemm { op: "conv2d", c: c * groups, r, s, stride, pad, dilation, groups, ..plain }
         }
@@ -179,7 +179,7 @@ mod tests {
 
     use super::shapes;
 
-    /// The layers of R50-FPN as in its paper and in torchvision, counted by hand.
+    /// Expected counts of R50-FPN's layers, from its paper and torchvision, counted by hand.
     #[test]
     fn r50_gemm_shapes_match_its_layers() {
         let set = ["train.batch_size=12".to_string()];

@@ -45,10 +45,10 @@ fn step_flops_bytes_and_kernels_stay_within_limits() {
     assert!(step.kernels() <= KERNELS, "{} kernels, of {KERNELS}", step.kernels());
 }
 
-/// Even in the fast case, no node is faster than the data sheet allows or uses more than 92 % of
-/// its bandwidth.
+/// Even in the fast case, no node is faster than the data sheet's peaks allow, or needs more than
+/// 92 % of the peak bandwidth.
 #[test]
-fn no_node_estimate_is_below_its_bound() {
+fn predicted_node_times_respect_peak_flops_and_bandwidth() {
     for gpu in Gpu::NAMES.map(|name| Gpu::named(name).expect(name)) {
         let peak = Peak::of(&gpu.name).expect("a sheet");
         let step = step(&gpu, Case::Fast, FULL);
@@ -61,9 +61,10 @@ fn no_node_estimate_is_below_its_bound() {
     }
 }
 
-/// Accuracies add two launches; kernel, grid and stream of all other launches stay the same.
+/// `train.accuracies` adds two launches; kernel, grid and stream of all other launches stay the
+/// same.
 #[test]
-fn accuracies_add_two_launches() {
+fn training_accuracies_add_two_launches() {
     let gpu = Gpu::named(Gpu::NAMES[0]).expect("a GPU");
     let launches = |asked: bool| {
         let set = [format!("train.accuracies={asked}")];
@@ -124,8 +125,8 @@ fn multi_gpu_step_waits_for_all_reduce() {
     assert!(in_turn, "{sums:?}");
     let end = sums.iter().map(|node| node.start_ms + node.ms).fold(0.0, f64::max);
     assert!(end < slow.ms, "the update comes after the last sum");
-    // The first all-reduce contains the losses; the others contain the fp16 gradients of MLPerf's
-    // parameters without stem and res2.
+    // The first all-reduce contains the losses; the others contain the fp16 gradients of all
+    // parameters that MLPerf trains: not those of stem and res2.
     let gradients: usize = sums[1..].iter().map(|node| node.summed_bytes).sum();
     assert_eq!(gradients, 2 * 44_125_173);
 }

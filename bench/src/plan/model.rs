@@ -26,12 +26,12 @@ const CLASSES: usize = 80;
 const OBJECTS: usize = 100;
 /// Kernels that read only a few elements of their input maps.
 const PICKS: [&str; 2] = ["gather_patches_f16x8", "decode_proposals_f16"];
-/// Name prefix of weight gradient kernels: all of their blocks work, also if only some rows are in
-/// use.
+/// Name prefix of weight gradient kernels: all of their blocks have work, even if only some rows
+/// (RoIs) are in use.
 const SHARED_ROWS: &str = "conv2d_grad_weight";
 
-/// Minimum microseconds of kernels limited by a chain of dependent steps, independent of the number
-/// of images: estimated by hand from the number of rounds.
+/// Minimum microseconds of kernels that are limited by a chain of dependent operations, independent
+/// of the number of images; estimated by hand from the length of the chain.
 const CHAINS: &[(&str, f64)] = &[
     ("nms_proposals_sort", 40.0),
     ("nms_proposals_compare", 110.0),
@@ -47,7 +47,7 @@ const CHAINS: &[(&str, f64)] = &[
     ("mask_bce_loss_total", 10.0),
     ("control_step", 5.0),
     ("publish", 3.0),
-    // Limited by the tile that the most RoIs overlap.
+    // Limited by the tile with the most overlapping RoIs.
     ("roi_align_grad_tiles", 50.0),
 ];
 
@@ -155,7 +155,7 @@ impl Model {
         StepPlan { nodes, ms: spans.iter().map(|span| span.end).fold(0.0, f64::max) }
     }
 
-    /// A node, and its task in the timeline.
+    /// Predicts a node, and makes its task for the timeline.
     fn work(
         &self,
         rates: &Rates,
@@ -216,7 +216,8 @@ impl Model {
         })
     }
 
-    /// Kernel, bytes and time of one of a node's tasks; `None` if the task is not a kernel launch.
+    /// Predicts one task of a node: kernel, bytes and time; `None` if the task is not a kernel
+    /// launch.
     fn piece(
         &self,
         rates: &Rates,
@@ -247,8 +248,8 @@ impl Model {
     }
 }
 
-/// The config with `images` images per GPU. If the config's group size does not divide `images`,
-/// all images of a rank form one group, with an unchanged number of proposals per image.
+/// The config with `images` images per GPU. If `images_per_group` does not divide `images`, it
+/// becomes `images`, with an unchanged number of proposals per image.
 fn with_batch_of(config: &Config, gpus: usize, images: usize) -> Config {
     let mut config = config.clone();
     config.train.batch_size = gpus * images;
@@ -273,8 +274,8 @@ fn moved_bytes(task: &Task) -> f64 {
     (read + bytes(true)) as f64
 }
 
-/// Number of output elements of a node's GEMM, and number of its columns if each block computes all
-/// of them.
+/// Number of output elements of a node's GEMM, and its number of columns if each block computes all
+/// columns.
 fn gemm_len(program: &Program, node: &Node) -> (f64, Option<usize>) {
     let len = |t: &TensorId| program.desc(*t).len();
     if (node.op.as_ref() as &dyn Any).is::<RpnHead>() {
@@ -291,7 +292,8 @@ fn gemm_len(program: &Program, node: &Node) -> (f64, Option<usize>) {
         let [x, y] = [node.inputs[0], node.outputs[0]].map(|t| program.desc(t).dim(-1));
         layer.depth_on_gpu(x, y)
     });
-    // Merged groups also multiply zeros. The depth is FLOPs divided by this length, so dividing the
-    // number of outputs increases the depth accordingly.
+    // Groups of a convolution that are merged into one GEMM also multiply the zeros between them.
+    // The GEMM's depth is computed as FLOPs divided by this length, so dividing the length
+    // increases the depth accordingly.
     (node.outputs.first().map_or(1, len) as f64 / zeros as f64, None)
 }

@@ -20,8 +20,8 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// Milliseconds of an all-reduce, by ring or by double binary tree: NCCL chooses the faster
-    /// one.
+    /// Milliseconds of an all-reduce, by ring or by double binary tree, whichever is faster: NCCL
+    /// chooses this one.
     pub(super) fn all_reduce_ms(&self, gpus: usize, bytes: usize) -> f64 {
         if gpus <= 1 {
             return 0.0;

@@ -27,7 +27,7 @@ pub(super) struct Span {
     pub(super) end: f64,
 }
 
-/// A task with at most this many milliseconds left is complete.
+/// A task whose remaining milliseconds are at most this is complete; absorbs rounding errors.
 const NOTHING: f64 = 1e-12;
 
 /// Runs all tasks. Panics if they have a dependency cycle.
@@ -112,7 +112,7 @@ mod tests {
         tasks[1].keeps = true;
         let spans = simulate(&tasks);
         assert!(close(spans[1].end, 2.0));
-        // It completes 1.5 of its 3 ms while the collective runs for 2 ms.
+        // The other task completes 1.5 of its 3 ms while the collective runs for 2 ms.
         assert!(close(spans[0].end, 3.5));
     }
 

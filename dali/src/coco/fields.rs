@@ -10,7 +10,7 @@ use serde_json::{Number, Value};
 /// Replacement for NaN and Infinity: an object, which every field rejects.
 const NOT_A_NUMBER: &str = r#"{"NaN":null}"#;
 
-/// Reads an id: an integer, also written as `3.0`, as pandas does.
+/// Reads an id: an integer, which may be written as `3.0`, as pandas does.
 ///
 /// # Errors
 /// Any other value.

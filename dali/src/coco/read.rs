@@ -46,7 +46,7 @@ pub(crate) fn bytes_of(path: &Path) -> Result<Vec<u8>, DaliError> {
     crate::file::read(path).map_err(DaliError::io("read the annotations", path))
 }
 
-/// [`read`] for a file already in memory; `path` is the name in errors.
+/// [`read`] for a file already in memory, which errors call `path`.
 pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Dataset, DaliError> {
     let (images, annotations, categories) = lists::<Image, Annotation, Category>(path, bytes)?;
     for (idx, image) in images.iter().enumerate() {
@@ -70,8 +70,8 @@ pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Dataset, DaliError> {
 /// Images, annotations and categories of a file.
 pub(super) type Lists<I, A, C> = (Vec<I>, Vec<A>, Vec<C>);
 
-/// The entries of `images`, `annotations` and `categories`, parsed as `I`, `A` and `C`; `path` is
-/// the name in errors.
+/// The entries of `images`, `annotations` and `categories`, parsed as `I`, `A` and `C`; errors call
+/// the file `path`.
 ///
 /// # Errors
 /// As for [`read`].
@@ -157,8 +157,8 @@ fn entries<T: DeserializeOwned + Send>(
     })?;
     let parsed: Vec<Result<T, serde_json::Error>> =
         raw.par_iter().map(|entry| serde_json::from_str(entry.get())).collect();
-    // All results are collected first, so that of several errors the first one in the file is
-    // reported.
+    // All results are collected before an error is returned: entries are parsed in parallel, and
+    // the first error in the file is reported.
     let named = |(idx, result): (usize, Result<T, serde_json::Error>)| {
         result.map_err(|error| entry_fault(path, section, idx, raw[idx], &error))
     };

@@ -112,7 +112,8 @@ pub struct Annotation {
     /// Rotation of the box in degrees, from CVAT's `attributes`.
     #[serde(default, rename = "attributes", deserialize_with = "rotation")]
     pub rotation: f64,
-    /// Values of the store's columns, which `prep` fills in.
+    /// Values of the additional columns of the store ([`crate::store::Column`]); filled in by
+    /// `prep`.
     #[serde(skip)]
     pub columns: Vec<f32>,
 }
@@ -132,13 +133,14 @@ pub struct Category {
     /// are ignored, as the lines only serve for drawing.
     #[serde(default, deserialize_with = "pairs")]
     pub skeleton: Vec<[u32; 2]>,
-    /// Name of the group that contains the category.
+    /// Name of the category's supercategory.
     #[serde(default, deserialize_with = "text_or_none")]
     pub supercategory: Option<String>,
 }
 
-// The source key of a store is computed from this text. Without keypoints the text equals that of
-// versions without keypoint support, so that existing stores keep their key.
+// `prep` hashes the debug text into a store's source key, by which it recognises an up-to-date
+// store. Without keypoints the text is the same as in versions without keypoint support, so that
+// existing stores stay valid.
 impl fmt::Debug for Annotation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {

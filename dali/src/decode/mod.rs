@@ -23,8 +23,8 @@ pub enum Exif {
     /// reported.
     #[default]
     Ignore,
-    /// `prep` rotates the pixels and stores them raw. For annotations that refer to the displayed
-    /// orientation.
+    /// `prep` rotates the pixels and stores them uncompressed; for annotations that refer to the
+    /// displayed orientation.
     Apply,
 }
 
@@ -171,12 +171,12 @@ fn guarded<T>(decode: impl FnOnce() -> Result<T, DecodeFault>) -> Result<T, Deco
     decoded.unwrap_or_else(|_| Err(DecodeFault::Corrupt("the decoder panics on it".to_string())))
 }
 
-/// Height and width of a picture after applying EXIF orientation `turn`.
+/// Height and width of a picture after the EXIF orientation `turn` is applied.
 pub fn turned_size([height, width]: [u32; 2], turn: Option<u16>) -> [u32; 2] {
     if turn.is_some_and(|turn| turn >= 5) { [width, height] } else { [height, width] }
 }
 
-/// RGB pixels `[H, W, 3]` after applying EXIF orientation `turn` (2 to 8).
+/// RGB pixels `[H, W, 3]` after the EXIF orientation `turn` (2 to 8) is applied.
 pub fn turned(rgb: Vec<u8>, [height, width]: [u32; 2], turn: u16) -> Vec<u8> {
     let orientation = u8::try_from(turn).ok().and_then(Orientation::from_exif);
     let Some(picture) = RgbImage::from_raw(width, height, rgb) else {

@@ -56,7 +56,8 @@ pub(super) fn decode_rgb_into(
 }
 
 /// A message about lost levels in a 16-bit picture that uses only the low bits, such as pictures
-/// from 10-bit and 12-bit cameras. Multiples of 257 are 8-bit values, which lose nothing.
+/// from 10-bit and 12-bit cameras. Multiples of 257 are 8-bit values scaled to 16 bits, which lose
+/// nothing.
 fn lost_levels(picture: &DynamicImage) -> Option<String> {
     let colour = picture.color();
     if colour.bytes_per_pixel() != 2 * colour.channel_count() {

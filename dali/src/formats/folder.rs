@@ -94,7 +94,8 @@ impl Folder {
                 return Err(fault(&self.root, format!("holds more than {MAX_FILES} files")));
             }
         }
-        // Sorted, so that folders precede links to them.
+        // Real folders are visited before symbolic links, so that a folder is listed by its own
+        // path.
         folders.sort_unstable();
         for (_, path) in folders {
             let before = self.files.len();
@@ -189,8 +190,8 @@ pub(super) fn each<I: IntoParallelIterator, T: Send>(
     items: I,
     read: impl Fn(I::Item) -> Result<T, DaliError> + Sync + Send,
 ) -> Result<Vec<T>, DaliError> {
-    // All results are collected first: items are read in parallel, so the first error in time need
-    // not be the first in order.
+    // All results are collected before an error is returned: items are read in parallel, so the
+    // error that occurs first need not be the first in order.
     let all: Vec<_> = items.into_par_iter().map(read).collect();
     all.into_iter().collect()
 }
@@ -215,7 +216,7 @@ pub(super) fn one_each<'a, K: Eq + Hash>(
     Ok(())
 }
 
-/// Images by file name, to find an image although its path in an annotation file differs.
+/// Images by file name, to find an image even if its path in an annotation file differs.
 pub(super) struct ByName<'a> {
     folder: &'a Folder,
     names: HashMap<&'a str, Vec<&'a str>>,

@@ -134,7 +134,7 @@ pub struct Source {
 ///
 /// # Errors
 /// [`DaliError::Io`] if a file cannot be read; [`DaliError::Annotations`] if the folder matches no
-/// format or several, if no split is selected although the folder has several, or if a file is
+/// format or several, if the folder has several splits and none is selected, or if a file is
 /// invalid.
 pub fn read(request: &Request) -> Result<Source, DaliError> {
     let folder = Folder::list(&request.folder)?;

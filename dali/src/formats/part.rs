@@ -1,4 +1,5 @@
-//! Parts of objects: in some formats an object consists of several shapes with the same group.
+//! The shapes that form an object: in some formats several shapes with the same group id are one
+//! object.
 
 use std::collections::HashMap;
 
@@ -12,7 +13,7 @@ use super::pixels;
 /// proportion to the length of every edge.
 const MAX_OUTSIDE: f64 = 65_536.0;
 
-/// One shape.
+/// The region of one shape.
 pub(super) enum Part {
     /// x, y pairs.
     Ring(Vec<f64>),
@@ -138,8 +139,8 @@ pub(super) fn ellipse(
     Ok(Part::Pixels(pixels, bbox))
 }
 
-/// The non-zero pixels of a block of values, `[height, width]` in row order; the block's corner is
-/// at this column and row of an image of this size.
+/// The non-zero pixels of a block of values, `[height, width]` in row order; the block's top left
+/// corner is at this column and row of an image of this size.
 pub(super) fn block(
     values: &[u32],
     [height, width]: [u32; 2],

@@ -1,4 +1,4 @@
-//! Pixel masks as runs in COCO's column order, computed from functions, unions and PNG files.
+//! Run-length encoded masks in COCO's column order, from shapes, PNG files and unions of masks.
 
 use std::collections::BTreeMap;
 use std::io::Cursor;

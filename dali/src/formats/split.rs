@@ -5,7 +5,7 @@ use std::path::Path;
 use super::fault;
 use crate::error::DaliError;
 
-/// All splits together.
+/// Value of `--split` that selects all splits.
 pub(super) const ALL: &str = "all";
 
 /// `train`, `val` or `test` if a name contains the word, as in `instances_train2017` or `valid`.

@@ -22,11 +22,12 @@ use crate::error::DaliError;
 /// Files with one class name per line, as written by Label Studio, by LabelImg, and by Darknet and
 /// CVAT.
 const NAMES: [&str; 3] = ["classes.txt", "labels/classes.txt", "obj.names"];
-/// A fraction may be this far outside 0 to 1, as tools round coordinates.
+/// Coordinates, which are fractions of the image size, may be this far outside 0 to 1, as tools
+/// round them.
 const TOLERANCE: f64 = 0.01;
-/// Precision of fractions in labels.
+/// Rounding error of coordinates in label files.
 const ROUNDING: f64 = 1e-3;
-/// Extra values that may follow a box.
+/// Describes extra values that may follow a box.
 const TRACK: &str = "a confidence and a track";
 const POINTS: &str = "key points";
 /// Maximum nesting of brackets in data.yaml.
@@ -284,7 +285,7 @@ fn inside(folder: &Folder, base: &str, place: &str) -> Vec<(String, bool)> {
     let (base, place) = (plain(base), plain(place));
     let joined = [base, place.clone()].concat();
     let whole = [joined.join("/"), place.join("/")].map(|path| (path, true));
-    // Candidates without one or more leading components: `images/train` for
+    // The path without one or more leading components: `images/train` for
     // `datasets/mine/images/train`.
     let tails = (1..joined.len()).map(|from| (joined[from..].join("/"), false));
     whole.into_iter().chain(tails).map(|(path, whole)| (folder.listed(&path), whole)).collect()

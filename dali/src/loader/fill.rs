@@ -23,16 +23,16 @@ pub struct Batch {
     pub copies: Vec<u32>,
 }
 
-/// An image's key stores epoch and copy index in one word: the copy index starts at this bit, above
-/// the epoch.
+/// One word of `image_keys` contains the epoch in the low bits, and the copy index from this bit
+/// on.
 const COPY_BIT: u32 = 20;
 
 /// Fills `slot` with the images at `indices` of the stores; crowd objects are dropped. Unused
 /// elements are cleared according to the layout. `filler` runs after the arrays of [`Slot`] are
 /// filled.
 ///
-/// Runs on the rayon pool of the calling thread. `epoch` becomes part of the image keys, which seed
-/// the random numbers of a step.
+/// Runs on the rayon pool of the calling thread. `epoch` is written to `image_keys`, which seed the
+/// random numbers of a step.
 ///
 /// # Errors
 /// [`DaliError::Slot`] if a capacity is too small or an index is past the end of the stores,
@@ -49,8 +49,8 @@ pub fn fill_slot<M: AsRef<[u8]> + AsMut<[u8]>>(
     fill_batch(store, &batch, slot, filler)
 }
 
-/// [`fill_slot`] for a [`Batch`]. Each copy of an image has its own key, so that its augmentation
-/// and RoI sampling are independent of the other copies.
+/// [`fill_slot`] for a [`Batch`]. Each copy of an image has its own entry in `image_keys`, so that
+/// its augmentation and RoI sampling are independent of the other copies.
 pub(super) fn fill_batch<M: AsRef<[u8]> + AsMut<[u8]>>(
     store: &Stores,
     batch: &Batch,
@@ -131,7 +131,7 @@ fn fill_image(
     room.put("gt_counts", 0, &[num_objects as i32])
 }
 
-/// Returns writable ranges of an image's rows, or an error with the capacity that is too small.
+/// Writes to one image's rows of a slot; an error names the capacity that is too small.
 struct Room<'a, 'b> {
     image_id: u64,
     rows: &'a mut ImageRows<'b>,

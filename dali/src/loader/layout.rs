@@ -1,4 +1,5 @@
-//! The layout of a slot: named arrays of fixed extents, consecutive in one allocation.
+//! The layout of a slot (the memory of one batch): named arrays of fixed extents, consecutive in
+//! one allocation.
 
 use bytemuck::Pod;
 

@@ -26,7 +26,7 @@ pub struct Filled<M = PlainMemory> {
     pub fill_seconds: f64,
 }
 
-/// A filled slot in flight to the caller.
+/// Message from the loading thread to the caller: a filled slot.
 struct Parcel<M> {
     slot: Slot<M>,
     fill_seconds: f64,

@@ -13,7 +13,8 @@ pub const SEGM_RUNS: i32 = 1;
 /// One batch in one allocation, which may be pinned.
 ///
 /// Contents after [`super::fill_slot`]. N is the layout's number of images; G, `parts`, `coords`
-/// and `runs` are its capacities per image for objects, mask parts, coordinates and run lengths:
+/// and `runs` are its capacities per image for objects, mask parts (polygon rings and run lists),
+/// coordinates and run lengths:
 ///
 /// | array | rows | what |
 /// |---|---|---|

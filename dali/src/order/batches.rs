@@ -13,7 +13,7 @@ pub struct Batch {
     /// Index of the padded shape of all images, among the order's shapes.
     pub shape: usize,
     /// The images, as indices in the store: `batch_size` images, or fewer in the last batch of an
-    /// orientation, whose unused places do not contribute to training.
+    /// orientation; training masks out the missing ones.
     pub images: Vec<usize>,
     /// Index of each image's copy within the epoch, from 0.
     pub copies: Vec<u32>,
@@ -76,8 +76,8 @@ type Copy = (usize, u32);
 /// A shape and the images of one batch.
 type ShapeBatch = (usize, Vec<Copy>);
 
-/// The purpose of a random number. It is part of the key from which the number is computed, so that
-/// different purposes use different numbers.
+/// The purpose of a random number. [`Order::key`] hashes it, so that the numbers for different
+/// purposes are independent.
 #[derive(Clone, Copy)]
 enum Purpose {
     /// The order of images within a shape.
@@ -210,7 +210,7 @@ impl Order {
         (first..end).find(holds).unwrap_or(end - 1)
     }
 
-    /// All copies of a group's images in an epoch.
+    /// All copies of the images in `groups[group]` in an epoch.
     fn copies(&self, epoch: u64, group: usize) -> Vec<Copy> {
         let images = &self.groups[group];
         if self.repeats.is_empty() {
@@ -248,8 +248,8 @@ impl Order {
         let mut batches: Vec<ShapeBatch> = Vec::new();
         for &shape in &self.ascending {
             let mut images: Vec<Copy> = std::mem::take(&mut waiting[shape]);
-            // Keys depend on the shape, so that left-over images are shuffled together with the
-            // shape's own images.
+            // The random sort keys depend only on this shape, so that left-over images of smaller
+            // shapes are shuffled together with its own images.
             let purpose = Purpose::Images { shape };
             images.sort_by_cached_key(|&(i, copy)| {
                 let place = i + copy as usize * self.repeats.len();
@@ -271,7 +271,7 @@ impl Order {
         shuffled.into_iter().map(|(_, b)| std::mem::take(&mut batches[b])).collect()
     }
 
-    /// A random number that depends only on its key.
+    /// A random number that depends only on the seed and the arguments.
     fn key(&self, epoch: u64, purpose: Purpose, index: usize) -> u64 {
         let purpose = match purpose {
             Purpose::Batches => 0,
@@ -424,7 +424,7 @@ mod tests {
     /// Every epoch has the same length. An image has `floor(r)` copies in each epoch, and the
     /// fractional part of `r` is the mean number of additional copies.
     #[test]
-    fn repeat_counts_are_respected() {
+    fn image_occurs_as_often_as_its_repeat_count() {
         for (sizes, k, batch_size) in random_sets().take(20) {
             let shapes = choose_shapes(&sizes, k, 16);
             let repeats: Vec<f64> = (0..sizes.len()).map(|i| [1.0, 1.3, 2.5, 3.0][i % 4]).collect();
@@ -457,7 +457,8 @@ mod tests {
         }
     }
 
-    /// Sizes are sampled per epoch by a hash, and at most the last shape of each orientation.
+    /// Sizes are sampled by a hash for each epoch, and are not larger than the last shape of the
+    /// orientation.
     #[test]
     fn random_size_epochs_have_equal_length() {
         for (sources, k, batch_size) in random_sets().take(30) {

@@ -6,7 +6,7 @@ use choices::ResizeRounding;
 /// would exceed `max_size`. Each side is at least 1.
 ///
 /// # Units
-/// Pixels throughout.
+/// All sizes are in pixels.
 ///
 /// # Panics
 /// If a side is 0, which no image in a store has.
@@ -28,7 +28,8 @@ pub fn resized_size(
             (scaled(height), scaled(width))
         }
         ResizeRounding::HalfEven => {
-            // The order of operations matches the reference, since each operation rounds in f64.
+            // The order of operations matches maskrcnn-benchmark, since each operation rounds in
+            // f64.
             let side = if long / short * min_size > max_size {
                 (max_size * short / long).round_ties_even().max(1.0)
             } else {
@@ -56,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn resized_sizes_match_all_three_rounding_rules() {
+    fn resized_sizes_match_reference_for_each_rounding() {
         use ResizeRounding::{FloorScale, HalfEven, HalfUp};
         // (height, width), then the results from torchvision, maskrcnn-benchmark and detectron2 for
         // sizes 800 and 1333.

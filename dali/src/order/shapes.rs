@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn shape_parses_as_two_numbers() {
+    fn padded_shape_parses_from_height_x_width() {
         let shape = |text: &str| text.parse::<PaddedShape>().map(|p| (p.height, p.width));
         assert_eq!(shape("800x1344"), Ok((800, 1344)));
         for wrong in ["800", "800x", "x800", "0x800", "800x1344x3", "-1x800"] {

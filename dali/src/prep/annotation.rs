@@ -27,7 +27,7 @@ const MIN_OVERLAP: f64 = 0.5;
 const AREA_FACTOR: f64 = 2.0;
 /// An annotated area matches the mask's area if it differs by at most this many pixels.
 const AREA_TOLERANCE: f64 = 32.0;
-/// Three vertices.
+/// Minimum number of coordinates of a polygon: three vertices.
 const MIN_RING_VALUES: usize = 6;
 
 /// A valid annotation.
@@ -41,7 +41,7 @@ pub(super) struct Cleaned {
 /// A valid mask.
 struct Mask {
     segmentation: NewSegmentation,
-    /// Pixels.
+    /// Number of pixels.
     area: u64,
     /// Bounding box x, y, width, height, possibly extending past the image.
     extent: [f64; 4],
@@ -154,7 +154,7 @@ fn box_area([_, _, width, height]: [f32; 4]) -> u64 {
     (f64::from(width) * f64::from(height)).round().max(1.0) as u64
 }
 
-/// The box clipped to the image, and whether it extended past it.
+/// The box clipped to the image, and true if clipping changed the box.
 fn clean_box(bbox: &[f64], height: u32, width: u32) -> Result<([f32; 4], bool), DropReason> {
     let &[x, y, w, h] = bbox else { return Err(DropReason::BadBox) };
     if ![x, y, w, h].iter().all(|value| value.is_finite()) {

@@ -10,7 +10,7 @@ use crate::coco::{self, Annotation};
 use crate::error::DaliError;
 use crate::store::Column;
 
-/// The value of a key in an annotation.
+/// A JSON value in an annotation.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Value {

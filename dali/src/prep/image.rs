@@ -18,7 +18,7 @@ use crate::store::{NewImage, NewObject, NewSegmentation, PixelEncoding, SourceRo
 pub(super) struct Prepared {
     pub(super) image: NewImage,
     pub(super) dropped: Vec<(DropReason, u64)>,
-    /// Each finding with the id of the annotation.
+    /// Each finding, with the id of its annotation.
     pub(super) findings: Vec<(Finding, u64)>,
     /// A message about levels lost in the conversion to 8 bits.
     pub(super) doubt: Option<String>,

@@ -11,8 +11,8 @@ use crate::order::{least_waste, resized_size};
 
 /// Padded sides are multiples of the coarsest stride of the feature pyramid.
 pub const SIDE_MULTIPLE: u32 = 32;
-/// Maximum number of shapes per orientation. More shapes would save little, and each needs a
-/// captured graph.
+/// Maximum number of shapes per orientation. More shapes would save little padding, and each needs
+/// a captured CUDA graph.
 pub const MAX_SHAPES: usize = 3;
 
 /// The best long sides for a given number of shapes.
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn single_shape_covers_all_and_counts_padding() {
+    fn padding_plan_covers_all_images_and_counts_padding() {
         // 400x400 becomes 800x800; 300x500 becomes 799x1333 (floor), padded to 1344.
         let plans = plans(&[(400, 400), (300, 500)], 800, 1333);
         assert_eq!(plans.len(), 2);
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn no_images_give_no_padding_plans() {
+    fn padding_plans_without_images_are_empty() {
         assert!(plans(&[], 800, 1333).is_empty());
     }
 }

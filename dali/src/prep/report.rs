@@ -83,7 +83,7 @@ impl Finding {
         matches!(self, UnfitBox | FarArea | Copy | BadKeypoints | TurnedBox)
     }
 
-    /// The action, and the data to which the action applies.
+    /// Text of the report: the action, and the data to which the action applies.
     fn words(self) -> [&'static str; 2] {
         match self {
             Finding::ClippedBox => ["clipped", "boxes that extend past their image"],
@@ -100,12 +100,12 @@ impl Finding {
     }
 }
 
-/// A count, with the first few ids.
+/// The number of images or annotations with a finding, and their first ids.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Noted {
-    /// How many.
+    /// The number.
     pub count: usize,
-    /// The first five.
+    /// The first five ids.
     pub first_ids: Vec<u64>,
 }
 

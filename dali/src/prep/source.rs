@@ -64,10 +64,10 @@ fn key_of(options: &PrepOptions, content: &str) -> String {
         columns,
         ..
     } = options;
-    // Without the option the text equals that of versions before the option, so that their stores
-    // match.
+    // With the default option the text is the same as in versions without the option, so that their
+    // stores match.
     let turn = if *exif == Exif::Apply { " turned" } else { "" };
-    // Without columns, the text equals that of versions before columns.
+    // Without columns the text is the same as in versions without support for columns.
     let columns = if columns.is_empty() { String::new() } else { format!(" {columns:?}") };
     let key = format!(
         "{:?} {:?} {content} {empty:?} {pixels:?} {skip_bad_images} {masks:?}{turn}{columns}",

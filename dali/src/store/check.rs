@@ -254,8 +254,9 @@ impl Store {
     }
 }
 
-/// The files of masks, and the offsets at which the next object's masks must begin. Masks must be
-/// in order without overlap, so that a store cannot contain more mask data than bytes in its files.
+/// The contents of the mask files, and the offsets at which the next object's masks must begin.
+/// Masks must be in order without overlap, so that a store cannot contain more mask data than bytes
+/// in its files.
 struct Next<'a> {
     num_classes: usize,
     parts: &'a [PartRow],
@@ -328,7 +329,7 @@ fn read_header(dir: &Path) -> Result<Header, DaliError> {
     Ok(header)
 }
 
-/// Checks the seal and the consistency of the header.
+/// Checks the header's seal (its SHA-256) and consistency.
 fn check_header(header: &Header) -> Result<(), String> {
     if !header.is_as_sealed().map_err(|error| error.to_string())? {
         return Err("it was changed after it was written: its seal is wrong".into());

@@ -70,7 +70,7 @@ pub struct Capacities {
 }
 
 impl Capacities {
-    /// The larger value of each field.
+    /// The field-wise maximum.
     #[must_use]
     pub fn max(self, other: Capacities) -> Capacities {
         Capacities {

@@ -190,14 +190,14 @@ mod tests {
     }
 
     #[test]
-    fn unpaired_keypoint_keeps_its_position() {
+    fn unpaired_keypoint_is_its_own_flip_partner() {
         let names = ["nose", "left_eye", "left_ear", "rear", "real", "", "right_ear", "left_ear"];
         assert_eq!(flipped(&names), [0, 1, 6, 3, 4, 5, 2, 7]);
         assert!(flipped(&[]).is_empty());
     }
 
     #[test]
-    fn configured_pairs_override_names() {
+    fn configured_flip_pairs_override_names() {
         let known = |names: &str| Keypoints {
             names: names.split(' ').map(String::from).collect(),
             skeleton: vec![],
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn person_flip_matches_detectron2() {
+    fn person_keypoint_flip_matches_detectron2() {
         let names = [
             "nose",
             "left_eye",

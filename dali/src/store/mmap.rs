@@ -10,7 +10,7 @@ use memmap2::Mmap;
 
 use crate::error::DaliError;
 
-/// Message for a bus error: it must concern a store, as no other files are mapped.
+/// Message for a bus error, which can only be caused by a store: no other files are mapped.
 const CUT: &[u8] = b"error: a file of a store was truncated or lost while it was read (SIGBUS); \
     check the disk and run `onegraph prep` again\n";
 

@@ -155,7 +155,7 @@ impl Store {
     }
 
     /// True if an object of image `idx`, crowds included, has a box with both sides longer than one
-    /// pixel: both reference implementations train only on such images. Panics if `idx` is not
+    /// pixel: torchvision and maskrcnn-benchmark train only on such images. Panics if `idx` is not
     /// below [`Store::len`].
     ///
     /// # Errors

@@ -34,7 +34,7 @@ pub struct Stores {
     kept: Option<Kept>,
 }
 
-/// The combined contents of stores, counted like in a store's header.
+/// The combined contents of stores, counted as in a store's header.
 #[derive(Debug, Clone, Default)]
 pub struct Contents {
     /// Classes, by label.
@@ -81,7 +81,8 @@ struct Part {
 struct Kept {
     /// Indices among all objects of the stores.
     objects: Vec<usize>,
-    /// For each image, the index of its first object in `objects`; then the number of objects.
+    /// For each image, the index of its first object in `objects`, followed by the total number of
+    /// objects.
     firsts: Vec<usize>,
 }
 
@@ -266,7 +267,8 @@ impl Stores {
         part.store.decode_rgb_into(at, out)
     }
 
-    /// For each store, the number of objects by common label; label 0 counts omitted objects.
+    /// For each store, the number of objects by label in the joined stores; label 0 counts omitted
+    /// objects.
     pub fn objects_by_class(&self) -> Vec<Vec<usize>> {
         let count = |part: &Part| {
             let mut counts = vec![0; 1 + self.contents.categories.len()];
@@ -383,10 +385,10 @@ impl Contents {
     }
 }
 
-/// The common labels of categories.
+/// Assigns each category its label in the joined stores.
 struct Labels<'a> {
     as_one: bool,
-    /// None: all.
+    /// Names of the selected classes; if empty, all classes are selected.
     wanted: HashSet<&'a str>,
     of: HashMap<String, u32>,
     taken: HashSet<u64>,
@@ -402,8 +404,8 @@ impl<'a> Labels<'a> {
         Self { as_one: classes.as_one, wanted, of, taken, last: 0, categories }
     }
 
-    /// The common label of a store's category, which is added if it is new; 0 if the category is
-    /// not selected.
+    /// The label in the joined stores of one store's category, which is added if it is new; 0 if
+    /// the category is not selected.
     fn label(&mut self, category: &Category) -> u32 {
         let Category { name, coco_id, .. } = category;
         if !self.wanted.is_empty() && !self.wanted.contains(name.as_str()) {

@@ -173,7 +173,7 @@ impl StoreWriter {
     /// header.
     ///
     /// # Errors
-    /// [`DaliError::Io`] if writing fails; nothing new is then at `out`.
+    /// [`DaliError::Io`] if writing fails; the final path is then unchanged.
     pub(crate) fn finish(
         mut self,
         doubts: impl FnOnce(&Header) -> Vec<String>,
@@ -247,8 +247,8 @@ impl StoreWriter {
         self.append(format::PARTS, &[part]).map(drop)
     }
 
-    /// Appends values to a file, and returns the previous number of values. Without keypoints or
-    /// columns, their file does not exist and nothing is written.
+    /// Appends values to a file, and returns the previous number of values. If the store has no
+    /// such file (keypoints or columns), nothing is written.
     fn append<T: NoUninit>(&mut self, file: &'static str, values: &[T]) -> Result<u64, DaliError> {
         let Some(file) = self.files.get_mut(file) else { return Ok(0) };
         let offset = file.info.bytes / size_of::<T>() as u64;

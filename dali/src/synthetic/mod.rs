@@ -34,11 +34,12 @@ const ANNOTATIONS: &str = "annotations.json";
 const STORE: &str = "store";
 /// Number of images generated between two progress reports.
 const IMAGES_PER_CHUNK: usize = 128;
-/// All annotations are held in memory, about 1.5 KiB per image.
+/// Maximum number of images: all annotations are held in memory, about 1.5 KiB per image.
 const MAX_COUNT: usize = 10_000_000;
-/// In smaller images the smallest shapes would have only a few pixels.
+/// Minimum side of an image: in smaller images the smallest shapes would have only a few pixels.
 const MIN_SIZE: u32 = 32;
-/// A JPEG's sides have 16 bits, and the run lengths of a mask must stay far below 2^32.
+/// Maximum side of an image: a JPEG's sides have 16 bits, and the run lengths of a mask must stay
+/// far below 2^32.
 const MAX_SIZE: u32 = 4096;
 
 /// Options of [`generate`].
@@ -59,9 +60,9 @@ pub struct SyntheticOptions {
 }
 
 impl SyntheticOptions {
-    /// The description of the generator, which is also in the annotation file. An existing set is
-    /// only reused if its description is equal; the description of sets from older versions,
-    /// without keypoints, differs.
+    /// A description of the set, which is also in the annotation file. An existing set is only
+    /// reused if its description is equal; sets of older versions, without keypoints, have a
+    /// different one.
     fn drawing(&self) -> String {
         let Self { count, seed, height, width, .. } = self;
         format!("{count} images of {height}x{width}, seed {seed}, with keypoints")
@@ -75,7 +76,7 @@ impl SyntheticOptions {
 /// [`DaliError::AlreadyMade`] if this set exists already, perhaps written by that process;
 /// [`DaliError::Option`] for a count outside 1 to 10,000,000 or a size outside 32 to 4096;
 /// [`DaliError::Exists`] if `out` exists; [`DaliError::NotOurs`] if `out` is to be overwritten but
-/// contains different data; [`DaliError::Io`] if writing fails. Nothing new is then at `out`.
+/// contains different data; [`DaliError::Io`] if writing fails. `out` is then unchanged.
 pub fn generate(
     options: &SyntheticOptions,
     progress: &mut dyn FnMut(Progress),

@@ -13,7 +13,7 @@ const MIN_OBJECTS: u32 = 2;
 const NOISE: f32 = 20.0;
 /// Amplitude of the background stripes, out of 255: visible, but weaker than the noise.
 const STRIPES: f32 = 12.0;
-/// The pixel of a keypoint is the nearest pixel of the shape, at most this many rows and columns
+/// A keypoint is assigned to the nearest pixel of the shape, at most this many rows and columns
 /// away.
 const NEAR: usize = 2;
 /// Minimum number of visible pixels of an annotated object, for an image side of 128.

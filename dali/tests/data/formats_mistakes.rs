@@ -42,12 +42,12 @@ pub(crate) fn picture(root: &Path, file: &str) {
     put(root, file, jpeg(&gradient(20, 10), 20, 10, ColorType::Rgb));
 }
 
-/// The request for a folder or one of its splits.
+/// A request to read a folder, or one of its splits.
 pub(crate) fn request(folder: &Path, split: Option<&str>) -> Request {
     Request { split: split.map(str::to_string), ..Request::new(folder) }
 }
 
-/// Stores the result of a reader.
+/// Runs `prep` on a folder that `formats::read` has read.
 pub(crate) fn store(source: Source, out: &Path) -> Result<PrepReport, DaliError> {
     let Source { images, annotations, dataset, .. } = source;
     let options = PrepOptions::new(images, annotations, out);
@@ -532,7 +532,7 @@ fn lvis_file_names_come_from_urls() {
 }
 
 #[test]
-fn folder_of_no_or_two_formats_is_rejected() {
+fn folder_with_unknown_or_ambiguous_format_is_rejected() {
     let place = tempfile::tempdir().unwrap();
     let set = place.path().join("set");
     let read = || formats::read(&Request::new(&set)).unwrap_err().to_string();

@@ -36,7 +36,7 @@ fn yolo_shared_split_images_are_reported_and_keypoints_ignored() {
 }
 
 #[test]
-fn foreign_keywords_do_not_change_detected_format() {
+fn words_of_other_formats_do_not_change_detected_format() {
     let coco = r#"{"info": {"description": "\"shapes\":", "neg_category_ids": 0},
         "categories": [{"id": 1, "name": "file_name", "supercategory": "imagePath"}],
         "images": [{"id": 1, "height": 10, "width": 20, "file_name": "a.jpg"}],

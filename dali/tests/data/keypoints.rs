@@ -241,7 +241,8 @@ fn reordered_keypoints_are_matched_by_name() {
     assert_eq!(all.contents().keypoints.as_ref().unwrap().skeleton, [[2, 1]]);
 }
 
-/// The source key differs from that of older versions only if the file has keypoints.
+/// The source key differs from the key in versions without keypoints only if the file has
+/// keypoints.
 #[test]
 fn file_without_keypoints_keeps_its_source_key() {
     let key = |fixture: &Fixture| {
@@ -283,7 +284,7 @@ fn annotation_without_keypoints_keeps_debug_text() {
 }
 
 #[test]
-fn person_only_folder_is_read() {
+fn folder_with_only_person_keypoints_is_read() {
     let mut fixture = unprepared();
     let folder = fixture.dir.path().to_path_buf();
     let write = |name: &str, text: &str| put(&folder, &format!("annotations/{name}"), text);

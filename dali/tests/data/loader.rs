@@ -123,9 +123,9 @@ fn slot_keeps_nothing_of_earlier_batch() {
     }
 }
 
-/// An additional array needs only an entry in the layout and a line in the filler.
+/// To add an array, the caller adds it to the layout, and fills it in the filler.
 #[test]
-fn custom_array_is_filled_by_caller() {
+fn additional_slot_array_is_filled_by_filler() {
     let store = Arc::new(prepared());
     let mut all = arrays(store.contents().capacities);
     all.insert(3, Array { clear: Clear::Ones, ..array("areas", Element::I32, &[1]) });
@@ -165,7 +165,7 @@ fn error_about_too_small_slot_names_array() {
 }
 
 #[test]
-fn unfillable_layout_is_rejected() {
+fn slot_layout_with_missing_or_wrong_array_is_rejected() {
     let store = Arc::new(prepared());
     let error = |change: &dyn Fn(&mut Vec<Array>)| {
         let mut all = arrays(store.contents().capacities);

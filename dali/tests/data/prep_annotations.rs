@@ -68,7 +68,7 @@ fn invalid_annotations_are_dropped_and_counted_by_reason() {
         runs(12, 0, [10, 20], json!([200])),
         altered(13, json!({"segmentation": [[30.0, 1.0, 36.0, 1.0, 36.0, 5.0]]})),
         runs(14, 0, [10, 20], json!("not runs \u{7f}")),
-        // Rasterizing an edge of 10^30 pixels would not end.
+        // An edge of 10^30 pixels would take forever to rasterize.
         altered(15, json!({"segmentation": [[2.0, 1.0, 1e30, 1.0, 6.0, 5.0]]})),
     ]);
     let report = fixture.prep().unwrap();
@@ -133,7 +133,7 @@ fn box_that_does_not_match_mask_is_reported() {
 
 /// Fields of an object of 4x4 pixels at (2, 1), the resulting finding, and the stored box.
 #[test]
-fn changed_and_doubtful_values_are_reported() {
+fn changed_and_doubtful_annotation_values_are_reported() {
     use Finding::{ClippedBox, Copy, FarArea, MadeBox, RemovedRings};
     let own = [2.0, 1.0, 4.0, 4.0];
     let square = json!({"size": [10, 20], "counts": SQUARE_RUNS});

@@ -213,7 +213,7 @@ fn missing_file_and_wrong_size_report_image_and_file() {
 
 /// Two entries for one file are usually a mistake, but some data sets annotate a picture twice.
 #[test]
-fn entries_sharing_a_file_are_reported() {
+fn images_sharing_a_file_are_reported() {
     let mut fixture = Fixture::new();
     fixture.add_image(3, "./a.jpg", 20, 10);
     fixture.add_picture(5, "b.jpg", 16, 16);
@@ -347,7 +347,7 @@ fn file_is_found_by_equivalent_name() {
 
 /// 16-bit values that use only the low bits lose levels; 8-bit values lose none.
 #[test]
-fn narrow_16_bit_range_is_reported_by_file() {
+fn loss_of_levels_in_16_bit_image_is_reported() {
     for (scale, first, want) in [
         (1000, 1, "1 16-bit images lose levels: a.jpg uses 10 of its 16 bits, so 4 levels"),
         (4095, 1, "1 16-bit images lose levels: a.jpg uses 12 of its 16 bits, so 16 levels"),

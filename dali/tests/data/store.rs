@@ -213,7 +213,7 @@ fn truncated_or_missing_store_file_is_rejected() {
 }
 
 #[test]
-fn wrong_header_is_rejected() {
+fn inconsistent_header_is_rejected() {
     let version = ["header.json", "version 9", "reads version 2", "onegraph prep"];
     let cases: [(Alter, &[&str]); 9] = [
         (|header| header["version"] = 9.into(), &version),

@@ -10,8 +10,9 @@ use tempfile::TempDir;
 
 use crate::fixture::{assert_fails, assert_says, objects, rle_of};
 
-/// CRC-32 of the mask records and values of two images of seed 8, from a version without keypoints.
-/// Pixels are not compared: they depend on a sine, whose rounding may differ between machines.
+/// CRC-32 of the store's files of objects and masks, for two images of seed 8, from a version
+/// without keypoints. Pixels are not compared: they depend on a sine, whose rounding may differ
+/// between machines.
 const OLDER_MASKS: [u32; 4] = [0xA805_3F93, 0x6B06_6CE1, 0x949D_5123, 0x205F_2153];
 
 fn generated(count: usize, seed: u64) -> (TempDir, SyntheticOptions) {
@@ -90,8 +91,8 @@ fn colour_is_independent_of_class_and_background_is_noisy() {
                 *sum += f64::from(value);
             }
         }
-        // In a row of pixels at the edge, where objects are rare, neighbours differ only by the
-        // noise.
+        // In the first row of pixels, where objects are rare, neighbouring pixels differ mainly by
+        // the noise.
         let steps: Vec<f64> =
             (1..128).map(|x| f64::from(rgb[x * 3]) - f64::from(rgb[x * 3 - 3])).collect();
         let varied = steps.iter().filter(|step| step.abs() > 1.0).count();

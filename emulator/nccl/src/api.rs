@@ -21,7 +21,8 @@ use crate::report::{
 pub type Raw = *mut c_void;
 
 const VERSION: c_int = 22907;
-/// The first NCCL version that connects at the first all-reduce instead of in `ncclCommInitRank`.
+/// The first NCCL version that connects ranks at their first all-reduce instead of in
+/// `ncclCommInitRank`.
 const FIRST_LATE: c_int = 22200;
 const FIRST_HANDLE: usize = 0x4e43_434c_0000;
 /// `CUDA_ERROR_UNKNOWN`.
@@ -143,7 +144,8 @@ pub unsafe extern "C" fn ncclCommGetAsyncError(raw: Raw, error: *mut c_int) -> c
     })
 }
 
-/// Ends the group's all-reduces. Returns once no stream or graph holds one, like NCCL 2.16 to 2.30.
+/// Ends the group's all-reduces. Like NCCL 2.16 to 2.30, returns once no stream or graph contains
+/// an all-reduce of the group.
 // SAFETY: no other function in the process has this NCCL name.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommAbort(raw: Raw) -> c_int {

@@ -39,8 +39,8 @@ pub(crate) struct Group {
     /// Held by the thread inside `ncclAllReduce`.
     pub(crate) inside: Mutex<()>,
     calls: AtomicU64,
-    /// Sizes (log2 of bytes) that are already connected; `None` if `ncclCommInitRank` connected
-    /// all.
+    /// Message sizes (log2 of bytes) whose connections are set up; `None` if `ncclCommInitRank` set
+    /// up all.
     connected: Option<Mutex<BTreeSet<u32>>>,
 }
 
@@ -84,12 +84,13 @@ enum PeerMessage {
     Frames(Vec<Frame>),
     Differs(String),
     Gone(String),
-    /// This rank has left.
+    /// This rank has left the group.
     Left,
 }
 
 impl Group {
-    /// With `connects_late`, the first all-reduce of each size connects.
+    /// With `connects_late`, the first all-reduce of each size sets up the connections for this
+    /// size.
     pub(crate) fn new(
         [rank, count]: [usize; 2],
         driver: &'static Driver,
@@ -123,8 +124,8 @@ impl Group {
         self.calls.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// Connects the algorithm for a size. This allocates device memory, which is illegal during
-    /// capture.
+    /// Sets up the connections for a message size. This allocates device memory, which is illegal
+    /// during capture.
     pub(crate) fn connect(&self, bytes: usize) -> Result<(), Failure> {
         let Some(connected) = &self.connected else { return Ok(()) };
         // NCCL connects once per algorithm, and has only a few algorithms; connecting once per
@@ -149,8 +150,8 @@ impl Group {
         Ok(())
     }
 
-    /// Counts an all-reduce that a stream or graph holds. NCCL creates no plan for a group of one
-    /// rank, so its all-reduces are not counted.
+    /// Counts an all-reduce that was enqueued or added to a graph. NCCL creates no plan for a group
+    /// of one rank, so its all-reduces are not counted.
     pub(crate) fn hold(&self) {
         lock(&self.state).references += usize::from(self.count > 1);
     }
@@ -166,7 +167,8 @@ impl Group {
         lock(&self.state).fault.clone()
     }
 
-    /// Ends the all-reduces, and waits until no stream or graph holds one.
+    /// Ends the all-reduces, and waits until no stream or graph contains an all-reduce of the
+    /// group.
     pub(crate) fn leave(&self) {
         lock(&self.state).has_left = true;
         for (_, stream) in &self.peers {

@@ -41,7 +41,7 @@ struct Injection {
     passed: AtomicU64,
 }
 
-/// The fault injected for this rank at this place.
+/// The fault injected for this rank into `place`: a function, or `init`, `sum` or `abort`.
 pub(crate) fn injected(place: &str, rank: Option<c_int>) -> Option<Fault> {
     static INJECTIONS: OnceLock<Vec<Injection>> = OnceLock::new();
     let injections = INJECTIONS.get_or_init(|| {

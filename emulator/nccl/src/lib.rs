@@ -7,10 +7,10 @@
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `DRIVER_REPORT` | file to which findings are appended, one per line; created by the first |
+//! | `DRIVER_REPORT` | file for findings, one per line; created by the first finding |
 //! | `NCCL_TEST_VERSION` | the version in the format of `ncclGetVersion`; default 22907 |
 //! | `NCCL_TEST_PLANT` | injected faults, comma-separated; prefix `RANK/`: only on this rank |
-//! | `NCCL_RUNTIME_CONNECT` | unless 0: the first all-reduce of each size connects (2.22+) |
+//! | `NCCL_RUNTIME_CONNECT` | unless 0: ranks connect at the first all-reduce of a size (2.22+) |
 //! | `NCCL_MULTI_RANK_GPU_ENABLE` | 1 lets ranks share a GPU |
 //! | `NCCL_SOCKET_IFNAME`, `NCCL_HOSTID` | as in NCCL |
 //!

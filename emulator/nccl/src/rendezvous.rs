@@ -49,7 +49,7 @@ struct Hello {
     count: usize,
     /// Address where rank 0 waits for the others.
     at: String,
-    /// Host and GPU; empty if ranks may share one.
+    /// Host and GPU; empty if ranks may share a GPU.
     device: String,
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn open() -> Result<UniqueId, Failure> {
     let (listener, at) = listen()?;
     let nonce = RandomState::new().hash_one(at);
     let run = move || host(&listener, nonce);
-    let spawned = thread::Builder::new().name("nccl meeting".into()).spawn(run);
+    let spawned = thread::Builder::new().name("nccl rendezvous".into()).spawn(run);
     spawned.map_err(|e| failure(SYSTEM, e.to_string()))?;
     Ok(UniqueId::new(nonce, at))
 }

@@ -18,7 +18,7 @@ pub(crate) const REMOTE: c_int = 6;
 pub(crate) struct Failure {
     pub(crate) code: c_int,
     pub(crate) text: String,
-    /// True for a mistake in the tested program; it is added to the report.
+    /// True for a mistake in the tested program; such failures are added to the report.
     pub(crate) is_misuse: bool,
 }
 

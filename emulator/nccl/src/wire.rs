@@ -14,9 +14,10 @@ const HEADER: usize = 33;
 /// Identifies the all-reduce that a frame belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct What {
-    /// Counts the executions of a group's all-reduces, including replays.
+    /// Number of the execution among all executions of the group's all-reduces, including replays.
     pub(crate) sequence: u64,
-    /// Counts the calls of `ncclAllReduce` on the group; identifies the all-reduce.
+    /// Number of the `ncclAllReduce` call on the group; replays have the number of the captured
+    /// call.
     pub(crate) call: u64,
     pub(crate) count: u64,
     pub(crate) of: Type,
@@ -27,9 +28,9 @@ pub(crate) struct What {
 pub(crate) enum Kind {
     /// One rank's contribution, or the sum of all contributions.
     Numbers,
-    /// A message: the ranks' calls differ.
+    /// The text of an error: the ranks' calls differ.
     Differs,
-    /// A message: a rank has exited.
+    /// The text of an error: a rank has exited.
     Gone,
 }
 

@@ -257,7 +257,7 @@ const ROWS: &[Row] = &[
         }),
     ),
     row("a driver that is missing", 1, 2, "", |my, _| my.init(my.id, [0, 1])),
-    // Not a mistake: `ncclCommAbort` ends the all-reduces, and waits until no graph holds one.
+    // Not a mistake: `ncclCommAbort` ends the all-reduces, and waits until no graph contains one.
     row("a group that is left", 2, 0, "", |my, _| {
         let (raw, memory) = (my.join(), ones(4));
         assert_eq!(my.sum(raw, [memory; 2], 4, FLOAT), 0);
@@ -280,7 +280,7 @@ const ADDS: &str = "rank 0 adds 4 of float (call 1, sum 1), rank 1 adds 3 of flo
 /// Environment variable that is set in each rank's process.
 const CHILD: &str = "TEST_ROW";
 
-/// Runs the row's program in a rank's process, which exits with its error code.
+/// Runs the row's program in a rank's process, and exits with the program's error code.
 fn child(row: &Row, is_wrong: bool) -> ! {
     thread::spawn(|| {
         thread::sleep(2 * PATIENCE);

@@ -20,7 +20,7 @@ pub(super) struct Capture {
     pub(super) origin: Handle,
     /// The thread that began the capture.
     pub(super) thread: ThreadId,
-    /// Set when a rule is violated.
+    /// Set when a call violates a rule of stream capture.
     pub(super) is_invalid: bool,
     pub(super) nodes: Vec<Node>,
 }
@@ -49,7 +49,7 @@ impl Capture {
 #[derive(Debug)]
 pub(super) struct Exec {
     pub(super) nodes: Arc<Vec<Node>>,
-    /// The mark at the end of the last launch.
+    /// The mark that the last launch reaches at its end.
     pub(super) last: Option<Arc<Mark>>,
 }
 

@@ -63,7 +63,7 @@ impl Model {
     /// An attribute by its number.
     pub(super) fn attribute(&self, attribute: i32) -> Option<i32> {
         Some(match attribute {
-            // Threads per block, and block extents.
+            // Maximum threads per block, and maximum block extents.
             1..=3 => 1024,
             4 => 64,
             // Grid extents.
@@ -78,7 +78,7 @@ impl Model {
             // Clock rate in kHz.
             13 => 1_410_000,
             16 => self.multiprocessors,
-            // Integrated; compute mode.
+            // Integrated GPU; compute mode.
             18 | 20 => 0,
             // Can map host memory; concurrent kernels; unified addressing.
             19 | 31 | 41 => 1,

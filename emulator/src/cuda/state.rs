@@ -18,7 +18,7 @@ use crate::ptx::{Kernel, Module};
 /// The first handle. Handles are not valid addresses in a process, so dereferencing a handle
 /// crashes.
 const FIRST: Handle = 0xd000_0000_0000_0000;
-/// Distance between handles, similar to the addresses of real objects.
+/// Distance between handles, similar to the distance between the addresses of real objects.
 const STRIDE: Handle = 16;
 
 static STATE: Mutex<State> = Mutex::new(State { is_initialized: false, contexts: BTreeMap::new() });
@@ -94,7 +94,7 @@ pub(super) struct Stream {
     pub(super) is_destroyed: bool,
 }
 
-/// One item of a stream.
+/// An item in the queue of a stream.
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) order: u64,

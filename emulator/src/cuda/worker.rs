@@ -14,13 +14,13 @@ use crate::random::Random;
 
 /// Maximum time that work waits in the late schedule.
 const MAX_LATE: Duration = Duration::from_millis(1);
-/// One in this many choices delays a stream.
+/// On average one in this many scheduling decisions delays a stream.
 const STARVES: usize = 64;
 /// Maximum delay of a stream in microseconds.
 const MAX_STARVED: usize = 2000;
-/// One in this many choices yields to other threads.
+/// On average one in this many scheduling decisions yields to other threads.
 const YIELDS: usize = 16;
-/// Maximum time in microseconds of a yield.
+/// Maximum duration of a yield in microseconds.
 const MAX_YIELD: usize = 100;
 
 /// Work that may begin: the first item of a stream, or a node of the graph that is the first item.

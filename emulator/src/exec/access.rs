@@ -175,7 +175,7 @@ impl Block<'_> {
         Ok(all)
     }
 
-    /// Index of a window that contains these bytes; adds one if necessary.
+    /// Index of a [`Window`] that contains these bytes; adds the allocation's window if none does.
     fn window(
         &mut self,
         address: u64,

@@ -86,12 +86,12 @@ impl Counted {
     }
 }
 
-/// Adds a request without a memory access.
+/// Counts a warp's instruction that does not access memory.
 pub(super) fn add_instruction(counts: &mut Counts, operation: Operation) {
     counts[operation as usize].count += 1;
 }
 
-/// Adds a request for `bytes` bytes per lane.
+/// Counts a request for `bytes` bytes per lane.
 pub(super) fn add(
     counts: &mut Counts,
     operation: Operation,
@@ -128,8 +128,8 @@ pub(super) fn add(
     requests.worst = requests.worst.max(units);
 }
 
-/// Passes over the banks for lanes that each access `words` consecutive words, starting at the
-/// given indices.
+/// Passes over the banks for lanes that each access `words` consecutive words, starting at the word
+/// indices in `lanes`.
 fn passes(lanes: impl Iterator<Item = u64>, words: u64) -> u64 {
     let asked: BTreeSet<u64> = lanes.flat_map(|first| first..first + words).collect();
     let mut banks = [0; BANKS];
@@ -141,7 +141,7 @@ fn passes(lanes: impl Iterator<Item = u64>, words: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Units and their minimum for 32 lanes whose addresses are multiples of `stride`.
+    /// Units and their minimum for 32 lanes whose addresses are `stride` bytes apart.
     fn of(operation: Operation, bytes: usize, stride: u64) -> [u64; 2] {
         let mut counts = Counts::default();
         let addresses = std::array::from_fn(|lane| lane as u64 * stride);

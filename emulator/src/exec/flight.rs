@@ -40,7 +40,7 @@ pub(super) struct PendingWgmmas {
     pub(super) flying: Vec<Flying>,
     pub(super) committed: u32,
     /// By register: [`ORDINARY`]; or, if only wgmmas accessed it since the last fence, their number
-    /// of columns; or 0.
+    /// of columns; or 0 if it was not accessed since then.
     pub(super) touched: Vec<u16>,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Source {
     pub(super) start: usize,
     pub(super) leading: usize,
     pub(super) stride: usize,
-    /// Bytes of a line of the swizzle; 16 without a swizzle.
+    /// Swizzle width in bytes; 16 without a swizzle.
     pub(super) line: usize,
     pub(super) transposed: bool,
     pub(super) first: usize,

@@ -34,7 +34,7 @@ const MAX_INSTRUCTIONS: u64 = 1 << 32;
 const ILLEGAL_ADDRESS: i32 = 700;
 const LAUNCH_TIMEOUT: i32 = 702;
 const MISALIGNED_ADDRESS: i32 = 716;
-/// The error for mistakes that CUDA does not detect, but this device rejects.
+/// The error for mistakes that a GPU does not detect, but the emulator does.
 const LAUNCH_FAILED: i32 = 719;
 
 /// One launch of a kernel.

@@ -37,7 +37,7 @@ pub(super) enum Touch {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) bytes: Vec<u8>,
-    /// Tag of the last write by byte; empty if checks are off.
+    /// By byte, the tag of the last write; empty if checks are off.
     written: Vec<Tag>,
     read: Vec<Tag>,
     epoch: Tag,

@@ -98,7 +98,7 @@ pub(crate) enum Hopper {
 }
 
 impl Hopper {
-    /// True if the instruction can order only some warps of a block.
+    /// True if the instruction may synchronize only some warps of a block.
     pub(crate) fn is_partial(&self) -> bool {
         matches!(self, Self::Barrier(..) | Self::Mbarrier(..) | Self::Bulk(_))
     }

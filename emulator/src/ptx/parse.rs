@@ -193,7 +193,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses one item of the module.
+    /// Parses one top-level directive of the module.
     fn item(&mut self) -> Result<(), String> {
         let name = self.name()?;
         match name {

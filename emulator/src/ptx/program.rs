@@ -151,7 +151,7 @@ pub(crate) struct Program {
     pub(crate) steps: Vec<Step>,
     pub(crate) opcodes: Vec<Box<str>>,
     pub(crate) lengths: Lengths,
-    /// True if an instruction can order only some warps of a block.
+    /// True if an instruction may synchronize only some warps of a block.
     pub(crate) is_partial: bool,
     /// True if an instruction accesses shared memory through the asynchronous proxy.
     pub(crate) is_async: bool,

@@ -113,7 +113,7 @@ fn graph_replay_reads_current_memory() {
 }
 
 #[test]
-fn capture_rejects_wait_for_outside_work() {
+fn capture_rejects_wait_for_uncaptured_work() {
     let work = Work::new(test_gpu::open("A100"));
     let (device, [first, second]) = (&work.device, work.streams);
     let outside = device.event().unwrap();
@@ -129,7 +129,7 @@ fn capture_rejects_wait_for_outside_work() {
 }
 
 #[test]
-fn event_rerecorded_outside_capture_is_no_longer_in_it() {
+fn capture_rejects_wait_for_event_rerecorded_outside_it() {
     let device = test_gpu::open("A100");
     let [first, second] = [(); 2].map(|()| device.stream().unwrap());
     let event = device.event().unwrap();

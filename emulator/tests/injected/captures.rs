@@ -7,8 +7,8 @@ use crate::FaultProgram;
 use crate::cuda::*;
 use crate::host::{STALE, calls, fresh, release, run};
 
-/// Makes a call during a capture (if wrong) or before it; returns the error code. A call that fails
-/// invalidates the capture.
+/// Makes a call during a capture (if `is_wrong`) or before it; returns the error code. A call that
+/// fails invalidates the capture.
 fn within(gpu: &Gpu, is_wrong: bool, call: impl Fn() -> i32) -> i32 {
     let mut code = if is_wrong { 0 } else { call() };
     gpu.begin();

@@ -43,7 +43,7 @@ fn second_stream(gpu: &Gpu, record: usize, waits: bool) -> i32 {
     fresh(number == 7)
 }
 
-/// A row of the table.
+/// A program for the table, which makes calls on an open GPU.
 pub(crate) const fn calls(
     name: &'static str,
     code: i32,

@@ -24,7 +24,7 @@ use std::{env, thread};
 
 use cuda::Gpu;
 
-/// A program with a mistake.
+/// A program with a mistake, or, in the last table, a correct program.
 struct FaultProgram {
     name: &'static str,
     /// The driver's variables, as `NAME=VALUE`.
@@ -36,7 +36,7 @@ struct FaultProgram {
     says: &'static str,
 }
 
-/// The program with the mistake.
+/// The code of a program.
 #[derive(Clone, Copy)]
 enum Program {
     /// A launch of one kernel.
@@ -186,6 +186,6 @@ fn every_kernel_mistake_reports_its_location() {
 
 /// Correct programs, for which the driver must behave as CUDA's documentation describes.
 #[test]
-fn correct_programs_pass() {
+fn correct_programs_behave_as_cuda_documents() {
     check_all(TABLES[2]);
 }

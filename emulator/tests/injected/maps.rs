@@ -38,7 +38,7 @@ pub(crate) const TENSOR: Tensor = Tensor {
     has_steps: true,
 };
 
-/// Storage for a map, aligned or not.
+/// Storage for a map at an aligned or misaligned offset.
 #[repr(align(64))]
 struct Place([u64; 24]);
 
@@ -83,7 +83,7 @@ const fn calls(
     FaultProgram { name, variables: H100, program: Program::Calls(calls), code: 1, says }
 }
 
-/// Defines rows in which one field of the tensor is wrong.
+/// Defines test programs, each with one wrong field of the tensor.
 macro_rules! tensors {
     ($($name:literal, $field:ident = $value:expr, $says:literal;)*) => {
         &[$(calls($name, $says, |_, is_wrong| {

@@ -192,7 +192,7 @@ const fn promise(name: &'static str, calls: fn(&Gpu, bool) -> i32) -> FaultProgr
     }
 }
 
-/// Defines rows whose program is a function.
+/// Defines test programs that are functions.
 macro_rules! promises {
     ($($name:literal: $function:path;)*) => {
         &[$(promise($name, |gpu, _| {

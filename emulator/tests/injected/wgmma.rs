@@ -5,11 +5,12 @@ use crate::results::run;
 
 /// Bytes of operand A at the start of the shared memory image; operand B follows.
 const LEFT: usize = 8192;
-/// Offset, after the image, of operand A as the registers of each thread.
+/// Offset of operand A in wgmma's register layout, thread by thread; it follows the shared memory
+/// image.
 const FRAGMENTS: usize = 16384;
 
-/// A 64 x 64 x 16 wgmma; operand A is in registers if its layout is `None`. A layout is the
-/// swizzle's line in bytes, and whether the operand is transposed.
+/// A 64 x 64 x 16 wgmma; operand A is in registers if its layout is `None`. A layout is the swizzle
+/// width in bytes, and whether the operand is transposed.
 struct Case {
     left: Option<(usize, bool)>,
     right: (usize, bool),

@@ -20,7 +20,7 @@ const UNSEALED_FORMAT: u32 = 1;
 pub struct Meta {
     /// Version of the metadata format.
     pub format: u32,
-    /// Version of the onegraph that wrote the checkpoint; none before format 3.
+    /// Version of onegraph that wrote the checkpoint; none before format 3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// Number of steps done; resuming continues with the next batch.
@@ -35,7 +35,7 @@ pub struct Meta {
     /// Treatment of the training images' EXIF rotation; none if no image had one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exif: Option<Exif>,
-    /// Changes of the config that the user accepted when resuming, oldest first.
+    /// Changes to the config that the user accepted when resuming, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overrides: Vec<Override>,
     /// SHA-256 of each of the checkpoint's other files, by name.
@@ -45,7 +45,7 @@ pub struct Meta {
     pub seal: Option<String>,
 }
 
-/// A change of config or data that the user accepted with `--override`.
+/// A change to the config or data that the user accepted with `--override`.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct Override {

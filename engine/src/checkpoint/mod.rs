@@ -56,7 +56,7 @@ pub struct Snapshot<'a> {
     pub data: &'a str,
     /// Treatment of the training images' EXIF rotation; none if no image has one.
     pub exif: Option<Exif>,
-    /// Changes of the config that the user accepted when resuming.
+    /// Changes to the config that the user accepted when resuming.
     pub overrides: &'a [Override],
     /// The resolved config, as TOML.
     pub config: &'a str,
@@ -272,7 +272,9 @@ pub fn restore_tensors(
         let Some(tensor) = state.get_mut(&name) else { continue };
         if saved.shape() != tensor.desc.shape || saved.data().len() != tensor.bytes().len() {
             let (ours, theirs) = (&tensor.desc.shape, saved.shape());
-            return Err(fault(format!("`{name}` is {theirs:?} in it and {ours:?} in the config")));
+            return Err(fault(format!(
+                "`{name}` has shape {theirs:?} in it, but {ours:?} with this config"
+            )));
         }
         tensor.bytes_mut().copy_from_slice(saved.data());
     }

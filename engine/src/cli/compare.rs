@@ -20,7 +20,7 @@ pub(super) struct CompareArgs {
     /// Write an HTML page with the tables and curves of all runs to this file.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Number of resamplings of the images (bootstrap) for the confidence intervals.
+    /// Number of bootstrap resamples of the images for the confidence intervals.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     #[arg(value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
     samples: u32,

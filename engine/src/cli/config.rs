@@ -25,7 +25,8 @@ pub(super) struct ConfigArgs {
     /// Print the hyperparameters that MLPerf's rules prescribe for this global batch size, and why.
     #[arg(long, value_name = "GLOBAL_BATCH", conflicts_with_all = ["key", "config"])]
     mlperf: Option<usize>,
-    /// Images per GPU for --mlperf; by default as in submitted MLPerf runs.
+    /// With --mlperf: images per group (per GPU in MLPerf's runs). Default: as in submitted MLPerf
+    /// runs.
     #[arg(long, value_name = "IMAGES", requires = "mlperf")]
     images_per_group: Option<usize>,
 }

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn doctor_prints_each_part_and_auto_choice() {
+    fn doctor_prints_hardware_and_auto_device() {
         let none = || DeviceError::Absent("no driver is installed".into());
         let fault = DeviceError::Driver { call: "opening".into(), reason: "ECC".into() };
         let gpus = vec![

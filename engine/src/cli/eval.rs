@@ -1,5 +1,5 @@
-//! `onegraph eval`: COCO metrics of a results file, or of a trained model. Several ranks can share
-//! the model's detection.
+//! `onegraph eval`: COCO metrics of a results file, or of a trained model. Detection can be divided
+//! among several ranks.
 
 use std::path::PathBuf;
 
@@ -24,7 +24,7 @@ use crate::train::{Outcome, check_config, check_model};
 
 #[derive(Debug, Args)]
 pub(super) struct EvalArgs {
-    /// Annotations in COCO format, or of LVIS v1, which are scored by LVIS's rules.
+    /// Annotations in COCO format, or LVIS v1 annotations, which are scored by LVIS's rules.
     #[arg(long, value_name = "FILE", requires = "detections")]
     #[arg(conflicts_with_all = ["run", "weights", "set", "out", "ranks"])]
     gt: Option<PathBuf>,
@@ -103,7 +103,7 @@ fn evaluate(args: &EvalArgs, config: &Config, rank: &Rank<'_>) -> Result<(), Eng
     let mut evaluator = Evaluator::new(&config, data, classes, &backend, &mut state)?;
     progress.say(&evaluator.set().describe(&config));
     if team.is_first() {
-        // Errors are reported now, not after hours of detection.
+        // Invalid annotations and `--out` are reported before detection, which may take hours.
         let set = evaluator.set();
         set.truth()?;
         let other = checkpoint.filter(|_| !config.eval.train_set);
@@ -162,7 +162,7 @@ fn compare(expected: Target, evaluation: &Evaluation) -> Result<(), EngineError>
         let found = evaluation.summaries().find(|(found, _)| *found == name);
         let ap = found.map(|(_, summary)| summary.ap()).filter(|ap| *ap >= 0.0);
         let Some(ap) = ap else {
-            differing.push(format!("{name} AP is undefined and not {want:.4}"));
+            differing.push(format!("{name} AP is undefined, expected {want:.4}"));
             continue;
         };
         // A decimal difference of exactly 0.002 may be slightly larger in f64.
@@ -170,7 +170,7 @@ fn compare(expected: Target, evaluation: &Evaluation) -> Result<(), EngineError>
         let verdict = if is_close { "as expected" } else { "not as expected" };
         text += &format!("{name} AP {ap:.4}, expected {want:.4} within {TOLERANCE}: {verdict}\n");
         if !is_close {
-            differing.push(format!("{name} AP is {ap:.4} and not {want:.4}"));
+            differing.push(format!("{name} AP is {ap:.4}, expected {want:.4}"));
         }
     }
     super::print(&text)?;

@@ -30,9 +30,9 @@ use crate::train::checkpoint_bytes;
 #[derive(Debug, Args)]
 pub(super) struct InspectArgs {
     /// Subject to show: `program` (every node with its tensors and FLOPs), `plan` (the memory plan
-    /// and the cost of each part), `params` (each parameter, and how it is updated), `data` (a page
-    /// of the training images as the network gets them), or a directory: a store, a checkpoint, or
-    /// a run (its last checkpoint).
+    /// and the cost of each model part), `params` (each parameter, and how it is updated), `data`
+    /// (a page of the training images as the network gets them), or a directory: a store, a
+    /// checkpoint, or a run (its last checkpoint).
     #[arg(value_name = "program|plan|params|data|STORE|RUN")]
     what: What,
     /// Config file, or the name of a preset; not used with a directory.

@@ -53,8 +53,8 @@ pub(super) fn join(
 
 /// Fraction of `ranks.timeout_seconds` within which the loss of a rank is detected.
 const NOTICED: f64 = 0.7;
-/// Fraction of `ranks.timeout_seconds` that surviving ranks then have to end by themselves, before
-/// their processes are ended.
+/// Fraction of `ranks.timeout_seconds` within which the surviving ranks should then end by
+/// themselves; after that, each process exits at once.
 const GRACE: f64 = 0.15;
 
 fn grace(config: &Config) -> Duration {
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn permanent_fault_sets_rank_exit_code() {
+    fn surviving_rank_exits_with_code_of_permanent_failure() {
         for (told, own) in [
             (Some(exit::BAD_DATA), exit::BAD_DATA),
             (Some(exit::BAD_CONFIG), exit::BAD_CONFIG),

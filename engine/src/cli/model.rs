@@ -39,8 +39,8 @@ pub(super) struct ModelArgs {
 }
 
 impl ModelArgs {
-    /// True if weights may be loaded or exported although the tensors cannot prove that both
-    /// projects' models compute the same results.
+    /// True if weights may be loaded or exported even if the two projects' models compute different
+    /// results from the same tensors.
     pub(super) fn names_only(&self) -> bool {
         self.names_only
     }

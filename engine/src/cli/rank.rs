@@ -34,7 +34,7 @@ pub struct RankArgs {
 pub struct Rank<'a> {
     launch: &'a Launch,
     group: &'a Group,
-    /// Its terminal output.
+    /// Terminal output of this rank.
     pub(super) progress: Progress,
 }
 
@@ -44,7 +44,7 @@ impl Rank<'_> {
         self.group
     }
 
-    /// Its terminal output.
+    /// Terminal output of this rank.
     pub fn progress(&self) -> Progress {
         self.progress
     }

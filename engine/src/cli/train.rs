@@ -141,7 +141,7 @@ pub(super) fn run(
     .map_err(|error| with_file(error, &origins))
 }
 
-/// Names the file that sets the key in a config error that was detected only after the data or the
+/// Adds the file that sets the key to a config error that was detected only after the data or the
 /// model was opened.
 fn with_file(error: EngineError, origins: &Origins) -> EngineError {
     let EngineError::Config(ConfigError::Invalid { file, key, problem }) = error else {
@@ -290,7 +290,8 @@ fn finish(
     let run = session.run_dir().clone();
     let (outcome, evaluation) = session.run()?;
     if !is_first {
-        // These ranks wait while rank 0 writes the results; a signal still only sets their flag.
+        // The other ranks later wait until rank 0 has written the results; on these ranks, a signal
+        // still only sets the flag of [`Stop::flag`].
         return Ok(outcome);
     }
     stop.end_at_once();

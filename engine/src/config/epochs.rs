@@ -96,7 +96,7 @@ mod tests {
         let mut config = load(preset, set);
         config.set_steps(35).map_err(|fault| fault.to_string())?;
         let once = config.clone();
-        // A run's saved config contains both forms, as here.
+        // Like the config that a run saves, this text contains both forms.
         let text = config.to_toml().expect("it is written");
         let mut again = Config::from_toml("run", &text).expect("it is read");
         again.set_steps(35).map_err(|fault| fault.to_string())?;
@@ -121,9 +121,9 @@ mod tests {
         }
     }
 
-    /// A preset's warm-up in epochs, too, is shortened if a later layer shortens the run.
+    /// The warm-up of a preset is also shortened if an override shortens the run in epochs.
     #[test]
-    fn later_layer_decides_epochs_or_steps() {
+    fn override_in_epochs_replaces_steps_and_vice_versa() {
         assert_eq!(in_steps("tiny", &["train.epochs=2"]), Ok((70, 35, vec![])));
         assert_eq!(in_steps("tiny", &["train.epochs=100"]).map(|found| found.1), Ok(1000));
         let found = in_steps("torchvision_r50", &["solver.milestone_epochs=[1]", "train.epochs=2"]);

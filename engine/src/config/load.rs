@@ -72,8 +72,8 @@ impl Config {
     }
 }
 
-/// Merges a source, the files that it extends, and the overrides. Then checks the config that
-/// `read` returns for it.
+/// Merges a source, the files that it extends, and the overrides. Checks the copy of the merged
+/// config that `read` returns.
 fn load(
     source: Source,
     overrides: &[String],

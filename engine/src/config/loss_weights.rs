@@ -30,7 +30,7 @@ table! {
 }
 
 impl LossWeights {
-    /// Name of each loss, the kind of objects that it needs, and its weight.
+    /// Name of each loss, what a model must have for it (such as `masks`), and its weight.
     pub(crate) fn all(&self) -> Vec<(&'static str, &'static str, f32)> {
         vec![$((stringify!($loss), $objects, self.$loss),)*]
     }

@@ -138,7 +138,7 @@ impl Train {
         self.batch_size / self.micro_steps
     }
 
-    /// The largest group size up to `most` that divides the images of a micro-step.
+    /// The largest group size up to `most` that divides the number of images of a micro-step.
     pub(crate) fn largest_group(&self, most: usize) -> usize {
         let images = self.batch_size / self.micro_steps.max(1);
         (1..=most.min(images)).rev().find(|group| images.is_multiple_of(*group)).unwrap_or(1)
@@ -157,7 +157,7 @@ impl Train {
     }
 }
 
-/// Weights that are scored.
+/// Weights that are evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EvalWeights {

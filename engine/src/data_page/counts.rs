@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_unmatched_objects_get_the_most_prominent_tile() {
+    fn count_of_objects_without_anchor_is_first_tile_above_a_tenth() {
         for (unmatched, is_first) in [(0, false), (1, false), (2, true)] {
             let objects = vec![Object { sides: [9.0; 2], middle: [0.0; 2] }; 10];
             let hard = Some((unmatched, "objects that no anchor matches"));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn every_value_is_in_exactly_one_bin() {
+    fn histogram_counts_every_value_once() {
         let bins = binned(&PER_IMAGE, [0, 3, 4, 5, 1000].into_iter());
         assert_eq!(bins.iter().map(|bin| bin.2).sum::<usize>(), 5);
         assert_eq!(bins[3], (3, 4, 2));

@@ -59,7 +59,8 @@ pub(super) fn read_as_one(
         let left_out = counted(contents.num_left_out, "object");
         let named: BTreeSet<&String> = data.classes.iter().collect();
         progress.say(&format!(
-            "{stores}: {} of {} classes (data.classes), {left_out} of other classes left out of {}",
+            "{stores}: using {} of {} classes (data.classes), {left_out} of other classes ignored \
+             ({} objects in total)",
             found.iter().filter(|name| named.contains(name)).count(),
             found.len(),
             contents.num_left_out + contents.num_annotations

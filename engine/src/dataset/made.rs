@@ -130,8 +130,8 @@ fn drawn(
     Ok(open(&store)?)
 }
 
-/// The report about data that was just built; `None` if another process built it first. Stores with
-/// the same name have the same contents.
+/// The report about data that was just built; `None` if another process built it first: stores with
+/// the same name have the same contents, so that one is used.
 fn made(result: Result<PrepReport, DaliError>) -> Result<Option<PrepReport>, DaliError> {
     match result {
         Err(DaliError::AlreadyMade { path } | DaliError::Exists { path }) => {

@@ -98,7 +98,7 @@ fn used(store: &Store, split: Split, set: &[&str]) -> Result<(Vec<u64>, String),
 }
 
 #[test]
-fn used_images_follow_object_filter_and_limits() {
+fn images_are_selected_by_data_empty_ids_and_max_images() {
     let drawn = Drawn::new();
     // Image 2 has no object. Image 4 has only crowds, and is used as background, as in torchvision.
     let edit = |c: &mut Value| {
@@ -135,9 +135,10 @@ fn used_images_follow_object_filter_and_limits() {
     }
 }
 
-/// Heads fill their rows from this list of objects, which must therefore match the rows of boxes.
+/// Heads fill their batch arrays from this list of objects, so it must list the same objects as the
+/// rows of boxes.
 #[test]
-fn object_rows_match_box_rows() {
+fn objects_with_rows_exclude_crowds_and_boxes_without_area() {
     let store = Drawn::new().store("rows", |c| {
         let objects = c["annotations"].as_array_mut().expect("objects");
         objects.truncate(4);
@@ -157,7 +158,7 @@ fn object_rows_match_box_rows() {
 }
 
 #[test]
-fn shared_images_between_sets_are_counted() {
+fn images_in_several_sets_are_counted() {
     let drawn = Drawn::new();
     let store = |range: Range<usize>| {
         drawn.store(&format!("{range:?}"), |c| {

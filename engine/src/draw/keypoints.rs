@@ -7,7 +7,8 @@ use super::put;
 /// Radius of a disc in pixels, including its dark rim.
 const RADIUS: i32 = 4;
 const RIM: i32 = 1;
-/// Number of keypoints of a person in COCO; below, the pairs of keypoints that a limb joins.
+/// Number of keypoints of a person in COCO. `LIMBS` lists the pairs of keypoints that are joined by
+/// a line.
 const PERSON: usize = 17;
 const LIMBS: [[usize; 2]; 19] = [
     [15, 13],

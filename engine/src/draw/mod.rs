@@ -14,7 +14,8 @@ use crate::evaluate::{Found, Image, ImageDetections, MAX_DRAWN};
 const LEGIBLE_SIDE: usize = 640;
 /// Space between the pictures of a sheet, in pixels.
 const GAP: u32 = 8;
-/// Width in pixels of a box's coloured line, and below of the dark lines on both sides of it.
+/// Width in pixels of a box's coloured line; `RIM` is the width of the dark lines on both sides of
+/// it.
 const LINE: i32 = 3;
 const RIM: i32 = 1;
 /// Opacity of the object's colour inside its mask.
@@ -288,7 +289,7 @@ mod tests {
 
     /// The first 500 objects are drawn, and a note states the total number.
     #[test]
-    fn picture_with_many_objects_draws_a_part_and_reports_it() {
+    fn picture_draws_at_most_500_objects_and_notes_the_total() {
         let at = |i: usize| {
             let (x, y) = ((i % 100) as f32 * 6.0, 40.0 + (i / 100) as f32 * 2.0);
             let bbox = if i < 500 { [x, y, x + 4.0, y + 1.0] } else { [0.0, 600.0, 1e30, 620.0] };

@@ -238,7 +238,8 @@ impl Detector {
     }
 
     /// A warning if nothing was found in an image because the model computes non-finite values. To
-    /// find them, runs the model again on the CPU in f32, which takes several times as long.
+    /// find these values, runs the model again on the CPU in f32, which takes several times as
+    /// long.
     ///
     /// # Errors
     /// As for [`Self::run`].

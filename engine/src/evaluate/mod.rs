@@ -326,8 +326,8 @@ impl Evaluator {
         self.kept.bytes()
     }
 
-    /// The batches that [`Self::detect`] runs: for each, the index of its padded shape and at most
-    /// a batch of positions in `images`.
+    /// The batches that [`Self::detect`] runs: for each, the index of its padded shape, and the
+    /// positions of its images in `images`.
     pub fn batches(&self, images: &[usize]) -> Vec<(usize, Vec<usize>)> {
         let size = self.detector.batch_size();
         let split = |(shape, positions): (usize, Vec<usize>)| {

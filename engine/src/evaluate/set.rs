@@ -91,7 +91,8 @@ impl EvaluationSet {
     /// Detections that are not valid COCO results.
     pub fn score(&self, found: &[ImageDetections]) -> Result<Evaluation, EngineError> {
         let ids: Vec<u64> = self.data.categories().iter().map(|(_, id)| *id).collect();
-        // Results contain no detections of classes without a category.
+        // A model's class may have no category in the data; its detections are omitted from the
+        // results.
         let known: BTreeSet<u64> =
             self.data.store.contents().categories.iter().map(|c| c.coco_id).collect();
         let detections: Vec<Detection> = found

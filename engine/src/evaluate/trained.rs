@@ -176,8 +176,8 @@ impl TrainedModel {
         self.categories.is_none().then_some(unnamed).into_iter().chain(unturned).collect()
     }
 
-    /// Names and COCO ids of its classes, from class 1. If they are not stored, COCO's classes are
-    /// assumed if the number fits, else classes are numbered.
+    /// Names and COCO ids of the model's classes, from class 1. If they are not stored, COCO's
+    /// classes are assumed if the number fits, else classes are numbered.
     pub fn classes(&self) -> Vec<(String, u64)> {
         let by_number = || classes_by_number(self.config.model.num_classes);
         self.categories.clone().unwrap_or_else(by_number)

@@ -40,10 +40,10 @@ pub fn checked_by(command: Vec<OsString>) {
     let _ = CHECKED_BY.set(command);
 }
 
-/// Runs the self-test on an open GPU. Returns the number of kernels.
+/// Runs the self-test on an open GPU. Returns the number of tested kernels.
 ///
 /// # Errors
-/// A message about the first wrong result or error.
+/// A message about the first wrong result or device error.
 pub(crate) fn check(cuda: &CudaDevice) -> Result<usize, String> {
     let capability = cuda.gpu().capability;
     let is_specific = |kernel: &str| {
@@ -103,7 +103,7 @@ fn in_a_process(command: &[OsString], ordinal: usize) -> Option<String> {
             Ok(Some(status)) => break status,
             Ok(None) if started.elapsed() < TIMEOUT => std::thread::sleep(LOOK),
             _ => {
-                // The process hangs, and is killed.
+                // The process exceeds the time limit, so it is killed.
                 let _ = child.kill();
                 let _ = child.wait();
                 return Some(LATE.into());

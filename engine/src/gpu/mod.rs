@@ -13,8 +13,8 @@ pub use check::checked_by;
 pub(crate) use check::{NOT_OPENED, check};
 
 /// Opens the GPU with this number. Its wgmma kernels are used only if their self-test succeeds.
-/// `notice` prints a message if the GPU was not verified, kernels must be compiled, or the
-/// self-test fails.
+/// `notice` prints a message if onegraph was not verified on GPUs of this kind, if kernels must be
+/// compiled, or if the self-test fails.
 ///
 /// # Errors
 /// As for [`CudaDevice::open`].

@@ -28,8 +28,8 @@ impl Cleared {
     }
 }
 
-/// Clears the machine's page cache, which requires root; without root, only that of the files in
-/// `stores`.
+/// Clears the machine's page cache, which requires root; without root, only the cached pages of the
+/// files in `stores`.
 pub fn clear_caches(stores: &[&Path]) -> Cleared {
     rustix::fs::sync();
     if std::fs::write("/proc/sys/vm/drop_caches", "3").is_ok() {

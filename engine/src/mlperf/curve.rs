@@ -42,9 +42,10 @@ const CURVES: [Curve; 2] = [
     },
 ];
 
-/// Assumed spread between runs of one recipe. For comparison: the final scores of three published
-/// runs at batch 96 differ by 0.0022 (box) and 0.0035 (mask), and before the first decay AP falls
-/// by up to 0.004 from one epoch to the next.
+/// Assumed spread of AP between runs of one recipe, before and after the first decay of the
+/// learning rate. For comparison: the final scores of three published runs at batch 96 differ by
+/// 0.0022 (box) and 0.0035 (mask), and before the first decay AP falls by up to 0.004 from one
+/// epoch to the next.
 const BEFORE_DECAY: f64 = 0.02;
 const AFTER_DECAY: f64 = 0.006;
 

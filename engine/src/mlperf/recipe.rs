@@ -21,7 +21,7 @@ pub struct Recipe {
     pub warmup_factor: f64,
     /// Steps of the two learning rate decays.
     pub decay_steps: [u64; 2],
-    /// Proposals kept per group in training, or per image if `per_image`.
+    /// Proposals kept in training per `images_per_group` images, or per image if `per_image`.
     pub candidates: usize,
     /// True if proposals are limited per image.
     pub per_image: bool,
@@ -39,8 +39,8 @@ struct Published {
     source: &'static str,
 }
 
-/// The published batch layouts; if a global batch has several, the one that the preset uses comes
-/// first.
+/// Published runs. The first one of a global batch is the default; for batch 256, that of the
+/// preset `mlperf_256`.
 const PUBLISHED: &[Published] = &[
     published(8, 4, (500, 2e-5), [144_000, 192_000], "v2.0, 2 A30"),
     published(48, 6, (625, 9.6e-5), [24_000, 32_000], "v0.7, DGX-1"),
@@ -65,9 +65,9 @@ const fn published(
 }
 
 impl Recipe {
-    /// The recipe for a global batch in groups of `images_per_group`. `None` selects the published
-    /// group size or, if none is published, an eighth of the batch (8 GPUs), or 1 if 8 does not
-    /// divide the batch.
+    /// The recipe for a global batch that is divided into groups of `images_per_group` images.
+    /// `None` selects the published group size or, if none is published, an eighth of the batch (8
+    /// GPUs), or 1 if 8 does not divide the batch.
     ///
     /// # Errors
     /// A message if the batch is 0, or the group size does not divide it.
@@ -121,7 +121,8 @@ impl Recipe {
     }
 }
 
-/// `0.02 x K`, or `0.02 / K` below 16 images. Published batches from 256 on stay at K = 12.
+/// `0.02 x K`, where K is the batch size divided by 16, rounded, and at most 12, as in published
+/// runs at batch 256; below 16 images `0.02 / K`, where K is 16 divided by the batch size, rounded.
 fn learning_rate(global_batch: usize, derivation: &mut Vec<String>) -> f64 {
     const MOST: usize = 12;
     if global_batch < 16 {
@@ -199,9 +200,9 @@ mod tests {
         assert!(Recipe::new(256, Some(4)).expect("a recipe").per_image);
     }
 
-    /// Unpublished layouts: the reference's batch of 16 images on one GPU, and others.
+    /// Batches without a published run: the reference's 16 images, and others.
     #[test]
-    fn other_batch_sizes_follow_mlperf_rules() {
+    fn unpublished_batch_sizes_follow_mlperf_rules() {
         let of = |batch, group| Recipe::new(batch, group).expect("a recipe");
         assert_eq!(of(2, Some(2)).learning_rate, 0.0025);
         let sixteen = of(16, None);
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_batch_size_is_rejected() {
+    fn zero_or_indivisible_batch_size_is_rejected() {
         assert!(Recipe::new(0, None).is_err());
         let refusal = Recipe::new(96, Some(7)).expect_err("7 does not divide 96");
         assert!(refusal.contains("divisor"), "{refusal}");

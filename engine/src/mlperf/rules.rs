@@ -11,7 +11,7 @@ use crate::config::{
 pub struct Deviation {
     /// The difference, in words.
     pub what: String,
-    /// The section of `training_rules.adoc` that applies, with its rule.
+    /// The section of `training_rules.adoc` that applies, and a summary of its rule.
     pub clause: &'static str,
     /// True if the closed division allows it.
     pub is_allowed: bool,
@@ -29,7 +29,7 @@ const STATE: &str = "Data State at Start of Run: reformatting without new inform
 const TARGET: &str = "Quality Target: box AP 0.377 and mask AP 0.339, evaluated each epoch";
 const MODEL: &str = "Model: the graph of the reference";
 
-/// The clause that fixes a key; `None` if none does.
+/// The clause that requires the reference's value of a config key; `None` if none does.
 fn clause(key: &str) -> Option<&'static str> {
     match schema().key(key).map(|key| key.mlperf) {
         Some(MlperfRule::Free | MlperfRule::Rule) => None,
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_fixed_value_is_reported_with_its_rule() {
+    fn disallowed_config_value_is_reported_with_mlperf_clause() {
         for (set, words) in [
             ("solver.learning_rate=0.1201", "not a multiple of 0.02 (Hyperparameters"),
             ("solver.milestones=[12100,16000]", "not (60000, 80000)"),

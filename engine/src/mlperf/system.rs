@@ -141,7 +141,7 @@ fn count(cpus: &str, needed: &str, keys: &[&str]) -> String {
     if different.is_empty() { String::new() } else { different.len().to_string() }
 }
 
-/// Converts a text in kilohertz to one in megahertz.
+/// Converts a frequency in kilohertz to one in megahertz, both as text.
 fn megahertz(text: &str) -> String {
     text.trim().parse::<u64>().map_or(String::new(), |khz| format!("{} MHz", khz / 1000))
 }
@@ -167,7 +167,7 @@ fn memory() -> String {
     Machine::here().memory.map_or(String::new(), |(total, _)| gib(total))
 }
 
-/// The name of the system in `/etc/os-release`.
+/// The name of the operating system in `/etc/os-release`.
 fn pretty_name(release: &str) -> String {
     let name = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
     name.unwrap_or_default().trim_matches('"').to_string()
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn manually_filled_fields_are_kept() {
+    fn manually_filled_fields_of_system_description_are_kept() {
         let out = tempfile::tempdir().expect("a folder");
         let submission = Submission {
             org: "ours".into(),

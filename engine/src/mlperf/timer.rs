@@ -158,7 +158,8 @@ impl Observer for Timer {
         match *event {
             Event::Prepared { train_images, val_images, passes, steps_per_epoch } => {
                 check_epochs(self.config.train.steps, steps_per_epoch)?;
-                // First, since the clock may have started in the past, and events must be in order.
+                // Logged before the events below, as its time may be in the past, and a log is in
+                // order of time.
                 self.start_clock()?;
                 self.log.fact("gradient_accumulation_steps", passes)?;
                 self.log.fact("train_samples", train_images)?;
@@ -208,7 +209,7 @@ fn check_epochs(steps: u64, steps_per_epoch: u64) -> Result<(), EngineError> {
 }
 
 /// The increase of the learning rate per warm-up step, as in the reference; for other warm-up
-/// rules, the share of the full rate at the start of the warm-up.
+/// rules, the fraction of the full rate at the start of the warm-up.
 fn warmup_factor(config: &Config) -> f64 {
     let solver = &config.solver;
     match solver.warmup_rule {
@@ -224,8 +225,8 @@ mod tests {
     use super::super::log::{RunLog, Status};
     use super::*;
 
-    /// Minutes that the log counts for a run on two hosts that fails during an initialization of
-    /// `minutes`, or is aborted immediately after it.
+    /// The minutes in the log of a run on two hosts whose initialization takes `minutes`. The run
+    /// fails before the initialization is complete if `fails`, else it is aborted right after it.
     fn counted_after(minutes: u64, fails: bool) -> Option<f64> {
         let place = tempfile::tempdir().expect("a folder");
         let path = place.path().join("result_0.txt");

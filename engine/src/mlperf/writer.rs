@@ -134,7 +134,7 @@ mod tests {
 
     /// Simulates a system clock that is set back by one day after the start.
     #[test]
-    fn clock_step_does_not_change_run_times() {
+    fn setting_system_clock_back_does_not_affect_log_times() {
         let day = Duration::from_secs(24 * 3600);
         let began_at = Clock::start().began_at + day;
         let clock = Clock { began: Instant::now(), began_at };

@@ -9,7 +9,7 @@ use ranks::Group;
 use super::MicroStep;
 use crate::error::EngineError;
 
-/// The share of each step that one rank runs.
+/// The passes of each step that one rank runs.
 ///
 /// On the CPU a pass is one group of images, and the gradients of all groups are added in one fixed
 /// tree, so weights are bit-identical for any number of ranks. On a device a pass is a micro-step;
@@ -136,15 +136,15 @@ impl Division {
         if is_whole { MicroStep::Whole } else { MicroStep::Last }
     }
 
-    /// The images of pass `part`, counted over all ranks; may be empty in the last batch of an
-    /// epoch.
+    /// The images of pass `part`, where passes are counted over all ranks; may be empty in the last
+    /// batch of an epoch.
     pub fn part<'a, T>(&self, images: &'a [T], part: usize) -> &'a [T] {
         let first = (part * self.images).min(images.len());
         &images[first..(first + self.images).min(images.len())]
     }
 
-    /// The weight of a pass's losses, times the number of passes: the losses of a step are means
-    /// over its non-empty groups on all ranks.
+    /// The weight of a pass's losses in the step's losses, times the number of passes. A step's
+    /// losses are means over its non-empty groups on all ranks.
     pub fn weight(&self, images: usize, images_of_step: usize) -> f32 {
         let groups = |images: usize| images.div_ceil(self.images_per_group);
         (groups(images) * self.parts()) as f32 / groups(images_of_step) as f32
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn single_device_rank_reduces_if_requested() {
+    fn single_device_rank_all_reduces_if_requested() {
         let train = train(4, 2, 1);
         let device = Division::single(&train, &Target::Gpu(Gpu::a100()));
         assert!(!device.reduces_on_device() && !device.is_weighted());
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn rank_count_that_splits_a_group_is_rejected_with_valid_ones() {
+    fn rank_count_that_splits_a_group_is_rejected_and_valid_counts_are_listed() {
         let text = of(&train(12, 2, 1), &Target::Cpu, 0, 4).expect_err("three groups for two");
         assert!(text.contains("12 images in whole groups of 2"), "{text}");
         assert!(text.contains("start 1, 2, 3, 6 ranks"), "{text}");

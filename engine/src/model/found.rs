@@ -38,7 +38,7 @@ mod tests {
     use crate::team::{decode, encode};
 
     #[test]
-    fn rank_reads_detections_of_another_rank() {
+    fn detections_are_unchanged_by_encoding_and_decoding() {
         let plain = Found::new(1, 0.5, [1.0, 2.0, 3.0, 4.0], None);
         let keypoints = Some(vec![[1.0, 2.0, 0.5]]);
         let further = BTreeMap::from([("depth".to_string(), vec![7.0])]);

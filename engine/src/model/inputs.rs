@@ -1,8 +1,8 @@
 //! The arrays that a program receives per batch.
 //!
-//! To add an array, add a row with name, role, extents and clear value. The program's input becomes
-//! a field of the generated struct. The data is filled by the loader's `fill_slot` or the filler in
-//! `engine/src/train/feed.rs`.
+//! To add an array, add a row to one of the tables below: name, role, extents and clear value. The
+//! program's input becomes a field of the generated struct. The data is filled by the loader's
+//! `fill_slot` or the filler in `engine/src/train/feed.rs`.
 
 use std::borrow::Cow;
 
@@ -20,7 +20,8 @@ use super::{Division, ModelSpec};
 use crate::error::EngineError;
 
 batch_arrays! {
-    /// Inputs that describe the images. An image's view also contains its network size.
+    /// Inputs that describe the images. `views` are the mappings from source images to the
+    /// network's input, which also contain the network sizes.
     pub ImageInputs {
         pixels: Pixels [Images, Pixels] Kept;
         views: Index [Images, Fixed(View::LEN)] Zeros;
@@ -44,10 +45,10 @@ batch_arrays! {
 }
 
 batch_arrays! {
-    /// Inputs of a pass that is not a whole step. `micro_weight` is the pass's share of the step's
-    /// losses, times the number of passes of all ranks; it is 1 if all passes have equally many
-    /// non-empty groups. `stop` is 1 if this rank was requested to stop, else 0; the all-reduced
-    /// sum informs all ranks.
+    /// Inputs of a pass that is not a whole step. `micro_weight` is the weight of the pass's losses
+    /// in the step's losses, times the number of passes of all ranks; it is 1 if all passes have
+    /// equally many non-empty groups. `stop` is 1 if this rank was requested to stop, else 0; the
+    /// all-reduced sum informs all ranks.
     pub(super) PassInputs {
         micro_weight: Scalar [Fixed(1)] Zeros;
         stop: Scalar [Fixed(1)] Zeros;
@@ -77,7 +78,7 @@ impl ColourInputs {
 /// Slot layout of a one-pass training step on `images` images, without additional arrays.
 ///
 /// # Errors
-/// None for the tables above, as their names are distinct.
+/// None, as the arrays in the tables above have distinct names.
 pub fn training_layout(images: usize, slot: SlotShape) -> Result<SlotLayout, EngineError> {
     loss_layout(&[], images, slot)
 }

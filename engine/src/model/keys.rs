@@ -36,8 +36,8 @@ table! {
         #[key(resume = Start, mlperf = Model)]
         pub finetune: bool = false,
         /// Parameters that are missing from the weights file, or have a different shape there, keep
-        /// their initial values instead of ending the run; `--allow-partial` sets it. Default
-        /// false.
+        /// their initial values; `--allow-partial` sets it. Default false: such parameters end the
+        /// run.
         #[key(resume = Free, mlperf = Model)]
         pub allow_partial: bool = false,
         /// Weights of other projects are loaded by name even if the models compute different
@@ -127,7 +127,8 @@ pub(crate) fn check(config: &Config, check: &mut Check) {
     if let Some(weights) = &backbone.weights {
         check.text("model.backbone.weights", weights);
         check.require(config.model.weights.is_none(), "model.weights", || {
-            "conflicts with model.backbone.weights; a whole model has its backbone: set only one"
+            "conflicts with model.backbone.weights, as a whole model includes the backbone; set \
+             only one"
                 .into()
         });
     }

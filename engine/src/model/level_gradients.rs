@@ -1,5 +1,5 @@
-//! Joins the gradients of the pyramid's maps, from the RoIs of all heads and from the sampled
-//! anchors, into one node, which writes each map once and needs no separate sum.
+//! The gradient of a pyramid map is a sum over the RoIs of all heads and the sampled anchors. One
+//! node computes the gradients of all maps, so each is written once, without separate additions.
 
 use std::sync::Arc;
 

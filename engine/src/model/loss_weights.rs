@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn class_weights_apply_by_name_and_invalid_are_rejected() {
+    fn class_weights_apply_by_name_and_invalid_weights_are_rejected() {
         // A model with more classes than the data has.
         for (first, set, expected) in [
             ("cat", &[][..], Ok(&[][..])),

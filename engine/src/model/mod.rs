@@ -133,8 +133,8 @@ pub struct ModelSpec<'a> {
 }
 
 impl<'a> ModelSpec<'a> {
-    /// Detection on one image of the smallest size. Its program has the same parameters as for any
-    /// size.
+    /// Detection on one image of the smallest size. The parameters of the program do not depend on
+    /// the size.
     pub fn smallest(config: &'a Config, num_classes: usize, target: Target) -> Self {
         let side = config.input.size_divisor;
         Self {

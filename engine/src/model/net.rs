@@ -136,12 +136,12 @@ impl<'a> Net<'a> {
         self.program.set_part(part);
     }
 
-    /// Stores tensors under a name, for a different part of the model to read with [`Self::noted`].
+    /// Stores tensors under a name, for another part of the model to read with [`Self::noted`].
     pub(super) fn note(&mut self, name: &'static str, tensors: &[TensorId]) {
         self.noted.insert(name, tensors.to_vec());
     }
 
-    /// The tensors that a different part of the model stored under this name.
+    /// The tensors that another part of the model stored under this name.
     pub(super) fn noted<const N: usize>(&self, name: &str) -> Option<[TensorId; N]> {
         self.noted.get(name)?.as_slice().try_into().ok()
     }

@@ -74,13 +74,13 @@ pub(super) fn update(
     Ok([control, norms].into_iter().chain(stats).collect())
 }
 
-/// Declares the state of a counter.
+/// Declares a counter as a state tensor.
 fn count(net: &mut Net<'_>, name: &str) -> TensorId {
     net.program.state(name, TensorDesc::new(Role::Index, &[1]))
 }
 
 /// The op that updates every trained parameter, and its state tensors: weights, momenta, fp32
-/// masters of weights that have one, the rule's own state, averages.
+/// master weights where they exist, other state of the optimizer, averages.
 fn parameter_update(net: &mut Net<'_>, trained: &[Trained]) -> (ParameterUpdate, Vec<TensorId>) {
     let (config, on_device) = (net.spec.config, !net.spec.target.is_cpu());
     let (solver, rule) = (&config.solver, config.solver.rule());
@@ -120,7 +120,7 @@ fn parameter_update(net: &mut Net<'_>, trained: &[Trained]) -> (ParameterUpdate,
     (ParameterUpdate { rule, momentum, groups, stats, average }, updates)
 }
 
-/// The update settings of a parameter with this name and kind, without a master.
+/// The update settings of a parameter with this name and kind, without a master weight.
 pub fn group_of(solver: &Solver, name: &str, kind: ParamKind) -> Group {
     let (own_decay, own_factor) = match kind {
         ParamKind::Bias => (solver.bias_weight_decay, solver.bias_lr_factor),

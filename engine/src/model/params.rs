@@ -75,7 +75,7 @@ impl Init {
 /// A parameter or frozen statistic, held as state under its torchvision name.
 #[derive(Debug, Clone)]
 pub struct Param {
-    /// torchvision's name, also the state's name.
+    /// torchvision's name, which is also the name of the state tensor.
     pub name: String,
     /// Our shape.
     pub shape: Vec<usize>,

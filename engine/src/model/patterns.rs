@@ -34,7 +34,7 @@ pub(super) fn check(net: &Net<'_>) -> Result<(), EngineError> {
     Err(invalid("model.freeze".into(), problem))
 }
 
-/// A message for each group that changes no settings of a trained parameter.
+/// A message for each entry of `solver.groups` that changes no settings of a trained parameter.
 pub(crate) fn idle_groups(solver: &Solver, params: &[Param]) -> Vec<String> {
     let is_idle = |i: &usize| {
         let mut without = solver.clone();
@@ -46,7 +46,7 @@ pub(crate) fn idle_groups(solver: &Solver, params: &[Param]) -> Vec<String> {
     let sentence = |i: usize| {
         format!(
             "solver.groups[{i}] (\"{}\") has no effect: its parameters are frozen, or have the \
-             same values without it",
+             same lr_factor and weight_decay without it",
             solver.groups[i].r#match
         )
     };

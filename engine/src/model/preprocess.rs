@@ -11,8 +11,8 @@ use super::backbones::has_frozen_stem;
 use super::inputs::{ImageInputs, ObjectInputs};
 use super::net::{Net, Truth};
 
-/// Number of stored channels of an image: 4 for a GPU's frozen stem that reads padded pixels, else
-/// 3.
+/// Number of stored channels of an image: 4 for a GPU's frozen stem that reads pixels padded to 4
+/// channels, else 3.
 fn image_channels(spec: &ModelSpec<'_>) -> usize {
     let reads_four = has_frozen_stem(&spec.config.model.backbone)
         && spec.padded.width.is_multiple_of(2)

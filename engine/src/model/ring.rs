@@ -15,8 +15,8 @@ use super::state_names::{RING, RING_STEP};
 /// Minimum number of rows, larger than the number of steps in flight.
 const MIN_ROWS: usize = 8;
 
-/// Layout of a row: step number, losses, number of stop requests if all-reduced, counts of correct
-/// predictions if requested, [`Control`], gradient norms (the total last), and statistics of the
+/// Layout of a row: step number, losses, number of stop requests if all-reduced, counts for
+/// accuracies if requested, [`Control`], gradient norms (the total last), and statistics of the
 /// parameters if requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RingLayout {
@@ -25,7 +25,7 @@ pub struct RingLayout {
     /// Words per row.
     pub width: usize,
     losses: Vec<&'static str>,
-    /// Number of counts of correct predictions.
+    /// Length of [`Row::counts`].
     counts: usize,
     /// Number of trained parameters.
     parameters: usize,
@@ -40,7 +40,8 @@ pub struct Row {
     pub losses: Vec<(&'static str, f32)>,
     /// Number of ranks that were requested to stop.
     pub stop: f32,
-    /// Counts of correct predictions, see [`kernels::ops::accuracies`]; empty unless requested.
+    /// Counts from which accuracies are computed, see [`kernels::ops::accuracies`]; empty unless
+    /// requested.
     pub counts: Vec<f32>,
     /// The step's control values.
     pub control: Control,
@@ -52,7 +53,7 @@ pub struct Row {
 }
 
 impl RingLayout {
-    /// The contents of one row.
+    /// Splits a row into its values.
     pub fn split(&self, row: &[f32]) -> Row {
         let (losses, rest) = row[1..].split_at(self.losses.len());
         let losses = self.losses.iter().copied().zip(losses.iter().copied()).collect();
@@ -73,7 +74,7 @@ impl RingLayout {
 pub(super) struct Published<'a> {
     /// All-reduced losses and stop requests, instead of the losses.
     pub(super) summed: Option<TensorId>,
-    /// Counts of correct predictions, if requested.
+    /// Counts from which accuracies are computed, if requested.
     pub(super) counts: Option<TensorId>,
     /// In the last pass: control, norms and, if requested, statistics.
     pub(super) results: &'a [TensorId],

@@ -79,8 +79,8 @@ impl Array {
     }
 }
 
-/// Slot layout of these arrays. It equals the layout on a device if a program declares the same
-/// arrays first, in the same order.
+/// Slot layout of these arrays. On a device, it equals the layout of a program's inputs if the
+/// program declares the same arrays first, in the same order.
 ///
 /// # Errors
 /// [`dali::DaliError::Layout`] if two arrays have the same name.

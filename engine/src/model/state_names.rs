@@ -1,8 +1,9 @@
 //! Names of a program's state tensors, except parameters and the state of an update rule.
 
-/// Prefix of fp32 masters of weights that the device stores in fp16.
+/// Prefix of a device's fp32 master weights; kernels read copies of these in the device's
+/// precision.
 pub(crate) const MASTER: &str = "master/";
-/// Ring that a step writes for the host to read: see [`super::RingLayout`].
+/// Ring buffer to which steps write results for the host: see [`super::RingLayout`].
 pub(crate) const RING: &str = "ring";
 /// Number of rows written to the ring.
 pub(crate) const RING_STEP: &str = "ring_step";

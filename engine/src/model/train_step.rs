@@ -24,7 +24,7 @@ use super::sums;
 use super::{BuiltProgram, ModelSpec};
 use crate::error::EngineError;
 
-/// Name of the output with the counts of a pass, in the order of
+/// Name of the output with a pass's counts for the accuracies, in the order of
 /// [`kernels::ops::accuracies::Count`].
 pub(crate) const ACCURACIES: &str = "accuracies";
 

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_table_has_units() {
+    fn report_facts_are_printed_in_readable_units() {
         let html = facts(&serde_json::json!({
             "memory_bytes": 25_276_510_208_u64, "train_seconds": 61.2,
             "seconds": 3600.0, "last": {"seconds": 1.0, "train_seconds": 0.4}, "threads": 2

@@ -12,10 +12,10 @@ use graph::program::Pass;
 
 const LEFT: f64 = 66.0;
 const RIGHT: f64 = 20.0;
-/// The arena.
+/// Upper edge and height of the arena.
 const TOP: f64 = 128.0;
 const ARENA: f64 = 380.0;
-/// Height of the band with part names below the arena.
+/// Height of the band below the arena with the names of the model parts.
 const PARTS: f64 = 26.0;
 const LANE: f64 = 24.0;
 const LANE_GAP: f64 = 34.0;
@@ -126,7 +126,7 @@ fn draw_arena(canvas: &mut Canvas, prepared: &Prepared, scale: &Scale) {
     }
 }
 
-/// Labels a block with the part that wrote it and its size, if they fit.
+/// Labels a block with the model part that wrote it and with its size, if they fit.
 fn label(canvas: &mut Canvas, area: Area, part: &str, bytes: &str) {
     let style = Style::SMALL.fill("#ffffff");
     let both = format!("{part}, {bytes}");

@@ -19,13 +19,14 @@ const BOX: f64 = 37.0;
 const FORWARD: (f64, f64) = (112.0, 302.0);
 const BACKWARD: (f64, f64) = (502.0, 298.0);
 const UPDATE: (f64, f64) = (112.0, 688.0);
-/// Distance from the boxes to the innermost lane, and between lanes.
+/// Lanes are vertical: a connection between boxes that are not neighbours runs along one. Distance
+/// from the boxes to the innermost lane, and between lanes.
 const LANE: f64 = 13.0;
 /// Colours of lanes.
 const LINES: [&str; 7] =
     ["#2f6db3", "#8250df", "#9a6700", "#0f7b6c", "#b3261e", "#57606a", "#bf3989"];
 
-/// The nodes of one part in one pass.
+/// The nodes of one model part in one pass, drawn as one box.
 #[derive(Debug)]
 struct Group {
     pass: Pass,
@@ -234,7 +235,8 @@ fn span(groups: &[Group], bundle: &Bundle) -> (usize, usize) {
     (rows.clone().min().unwrap_or(0), rows.max().unwrap_or(0))
 }
 
-/// Assigns lanes: short bundles get inner lanes, and bundles with common rows different lanes.
+/// Assigns lanes: short bundles get inner lanes, and bundles that overlap vertically get different
+/// lanes.
 fn assign_lanes(groups: &[Group], bundles: &mut [Bundle]) {
     bundles.sort_by_key(|bundle| {
         let (first, last) = span(groups, bundle);

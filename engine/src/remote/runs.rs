@@ -177,7 +177,7 @@ impl Kept {
             return Err(behind("the thread that writes to S3 failed".into()));
         };
         mirror.update().map_err(|fault| behind(fault.to_string()))?;
-        // If the mark cannot be removed, the next use compares all files.
+        // If the marker file cannot be removed, the next use of the run compares all files with S3.
         let _ = fs::remove_file(&self.mark);
         Ok(())
     }

@@ -57,7 +57,7 @@ pub(super) fn whole(path: &Path) -> Result<PathBuf, EngineError> {
 pub(super) struct Staging {
     pub(super) at: Address,
     pub(super) bucket: Bucket,
-    /// Its local path.
+    /// Local path of the URI.
     pub(super) place: PathBuf,
     pub(super) record: Arc<Record>,
 }

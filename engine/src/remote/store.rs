@@ -14,7 +14,7 @@ use s3::{Address, Arriving, Object};
 use super::stage::{Staging, mib, progress};
 use crate::error::EngineError;
 
-/// Header file, without which a directory is not a store. `PIXELS` is the large file.
+/// Header file, without which a directory is not a store. `PIXELS` is by far the largest file.
 const HEADER: &str = "header.json";
 const PIXELS: &str = "pixels.bin";
 

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn system_files_are_parsed() {
+    fn cpu_name_and_memory_are_parsed_from_proc_files() {
         let info = "processor\t: 0\nmodel name\t: A CPU @ 2 GHz\nmodel name\t: other\n";
         assert_eq!(cpu_name(info), Some("A CPU @ 2 GHz"));
         let info = "MemTotal:        8000 kB\nMemFree: 1 kB\nMemAvailable:    5000 kB\n";

@@ -21,7 +21,7 @@ mod tests {
     use super::share;
 
     #[test]
-    fn rank_uses_its_core_share_bound_or_unbound() {
+    fn rank_gets_its_share_of_cores_if_bound_or_unbound() {
         for (machine, bound, local_ranks, own) in [
             // First srun --cpus-per-task=12, then mpirun --bind-to none.
             (96, 12, 8, 12),

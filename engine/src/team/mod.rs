@@ -53,7 +53,7 @@ impl Team {
         members.iter().filter(|member| Some(&member.host_id) == host).count().max(1)
     }
 
-    /// The connection.
+    /// The connection to the other ranks.
     pub fn group(&self) -> &Group {
         &self.group
     }

@@ -29,7 +29,8 @@ impl Advance {
         *doing = Doing { step, what: what.to_string(), since: Instant::now(), waits: false };
     }
 
-    /// Runs an operation that waits for other ranks. This time does not count.
+    /// Runs an operation that waits for other ranks. The wait does not count as time without
+    /// progress.
     pub(super) fn waiting<T>(&self, wait: impl FnOnce() -> T) -> T {
         let set = |waits| {
             let mut doing = self.0.lock().unwrap_or_else(PoisonError::into_inner);

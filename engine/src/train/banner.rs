@@ -88,7 +88,8 @@ pub(super) fn banner(
     paragraphs
 }
 
-/// The source of the initial weights, or a warning if parts are frozen at random weights.
+/// The source of the initial weights, or a warning if parts of the model are frozen at random
+/// weights.
 fn weights(config: &Config, trainer: &Trainer) -> Option<String> {
     let (model, stages) = (&config.model, config.model.backbone.frozen_stages);
     match (start::file_of(config), trainer.loaded()) {

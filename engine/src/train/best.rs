@@ -76,7 +76,8 @@ pub(super) struct Best {
 }
 
 impl Best {
-    /// Without scores, for a run that evaluates on the data with identity `data`.
+    /// The state before the first evaluation; `data` is the identity of the data that the run
+    /// evaluates on.
     pub(super) fn new(config: &Config, data: &str) -> Self {
         let metric = match config.train.best_metric {
             BestMetric::Auto => {

@@ -92,7 +92,7 @@ pub(super) struct SessionFacts {
     /// The resolved config.
     pub(super) config_toml: String,
     pub(super) data_identity: String,
-    /// How EXIF orientations of the training images were treated, if any has one.
+    /// How EXIF orientations of the training images were treated, if any image has one.
     pub(super) exif: Option<Exif>,
     pub(super) categories: Vec<(String, u64)>,
     /// Names of the model's keypoints.
@@ -105,7 +105,7 @@ pub(super) struct SessionFacts {
 }
 
 impl Checkpoints {
-    /// Writes into `run`; nothing is written yet.
+    /// The writer of checkpoints into `run`, before the first one.
     pub(super) fn new(run: &RunDir, train: &Train, facts: SessionFacts) -> Self {
         let minutes = train.checkpoint_every_minutes;
         Self {

@@ -13,7 +13,7 @@ use crate::model::part_of;
 /// Number of bins of a histogram, all of equal width.
 const BINS: usize = 32;
 
-/// The statistics of a rule after one step.
+/// The statistics that a `[[train.log]]` rule selects, after one step.
 #[derive(Debug)]
 pub(super) struct Collected {
     rule: LogRule,
@@ -185,7 +185,8 @@ mod tests {
         LogRule { reduce, of: LogOf::Gradients, ..LogRule::default() }
     }
 
-    /// Tensors (3, -1) and (1, 5) at a scale of 2, computed by hand; the part has all four values.
+    /// Statistics, computed by hand, of the tensors (3, -1) and (1, 5) at a scale of 2, and of the
+    /// part of the model with both tensors.
     #[test]
     fn collected_statistics_match_hand_computed_values() {
         let tensors = [
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn non_finite_values_are_reported() {
+    fn non_finite_values_affect_mean_but_not_histogram() {
         let moments = Moments::of(&[1.0, f32::NAN, f32::INFINITY], 1.0, true);
         assert_eq!(moments.bins.iter().sum::<u64>(), 1);
         assert!(moments.number(Reduce::Mean).expect("a number").is_nan());

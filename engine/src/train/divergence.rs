@@ -30,7 +30,7 @@ impl Divergence {
     /// Records a step.
     pub(super) fn record(&mut self, record: &StepRecord) {
         self.is_sound = record.losses.iter().all(|(_, value)| value.is_finite());
-        // A skipped step with finite losses only counts if the loss scale cannot decrease any more,
+        // A skipped step with finite losses is only bad if the loss scale cannot decrease any more,
         // as a lower scale might fix the overflow.
         let is_stuck = !record.applied && (record.loss_scale <= 1.0 || !self.dynamic_loss_scale);
         if self.is_sound && !is_stuck {
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn only_consecutive_skips_count() {
+    fn only_consecutive_bad_steps_are_divergence() {
         let (good, bad) = ((1.0, true, 8.0), (f32::NAN, false, 8.0));
         let found = watch(&[bad, good, bad, bad]);
         assert_eq!(found.first().expect("a bad step").step, 3);

@@ -104,8 +104,8 @@ impl EvaluationReport {
         Some(Self { json, classes: String::new(), pictures: Vec::new() })
     }
 
-    /// Marks the pictures as files. Returns true if an older version wrote the report, which
-    /// embedded the pictures in its page only.
+    /// Sets the folder of the pictures in the report. Returns true if the report is of an older
+    /// version, which embedded the pictures in the page instead of writing files.
     pub(super) fn mark_pictures(&mut self) -> bool {
         std::mem::replace(&mut self.json["pictures"], PICTURES.into()).is_null()
     }

@@ -21,7 +21,7 @@ use crate::view::Views;
 const SLOTS_AHEAD: usize = 3;
 /// Number of slots of steps in flight, from which the device may still be copying.
 const SLOTS_IN_FLIGHT: usize = 2;
-/// Number of decoding threads if steps run on the CPU, where they use all cores.
+/// Number of decoding threads if steps run on the CPU; the steps already use all cores.
 const THREADS_BESIDE_CPU: usize = 1;
 /// Maximum number of decoding threads for a device.
 const MAX_THREADS: usize = 8;
@@ -37,7 +37,8 @@ pub(super) struct Batch {
     pub(super) epoch: u64,
     /// Number of images of the whole step, on all ranks.
     pub(super) images_of_step: usize,
-    /// The pass's share of the step's losses, times the number of passes of all ranks.
+    /// The weight of the pass's losses in the step's losses, times the number of passes of all
+    /// ranks.
     pub(super) weight: f32,
     pub(super) waited_seconds: f64,
     pub(super) slot: Slot,

@@ -1,4 +1,4 @@
-//! Computes the memory that training needs before the first step, and the largest batch size that
+//! Before the first step, computes the memory that training needs, and the largest batch size that
 //! fits.
 
 use std::collections::BTreeMap;

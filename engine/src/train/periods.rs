@@ -3,8 +3,8 @@
 use super::after_step::{due, next_multiple};
 use crate::config::Train;
 
-/// Steps between evaluations and between checkpoints, each by steps and by epochs; 0 is
-/// never.
+/// Numbers of steps between evaluations and between checkpoints: each from the config's setting in
+/// steps, and from that in epochs; 0 means never.
 #[derive(Debug)]
 pub(super) struct Periods {
     evaluation: [u64; 2],

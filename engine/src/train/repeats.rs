@@ -5,7 +5,8 @@ use crate::config::{Config, ConfigError, RepeatRule};
 use crate::dataset::DataSet;
 use crate::error::EngineError;
 
-/// Maximum number of copies of an image in an epoch; image keys have 12 bits for the copy.
+/// Maximum number of copies of an image in an epoch; image keys have 12 bits for the number of the
+/// copy.
 const MOST: f64 = 4095.0;
 
 /// The mean number of occurrences of each image in an epoch, at least 1; empty if nothing is

@@ -50,7 +50,7 @@ impl State {
     }
 }
 
-/// The data for a report that does not change in a session.
+/// The data of a report that stay the same during a session.
 #[derive(Debug)]
 pub(super) struct Facts<'a> {
     pub(super) config: &'a Config,

@@ -222,15 +222,15 @@ fn differences(
         // of steps.
         ResumeRule::Length => config.solver.schedule == Schedule::Multistep,
         ResumeRule::Classes => saved.model.classes_or(classes) == config.model.classes_or(classes),
-        // If synthetic data was replaced by files or vice versa, comparing the data's identity
-        // detects changes.
+        // If synthetic data was replaced by files or vice versa, these keys do not matter: the
+        // identities of the data are compared instead.
         ResumeRule::Drawing => saved.data.synthetic.is_some() != config.data.synthetic.is_some(),
         ResumeRule::Step | ResumeRule::Start | ResumeRule::State => false,
     };
     Ok(found.iter().map(|change| (change.clone(), is_free(change))).collect())
 }
 
-/// The differences that affect training, as overrides after `steps_done`.
+/// The differences that affect training, as [`Override`]s that apply after step `steps_done`.
 ///
 /// # Errors
 /// [`EngineError::Usage`] lists them, unless they are `accepted`.
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn different_optimizer_state_is_always_rejected() {
+    fn config_change_that_affects_optimizer_state_is_rejected_on_resume() {
         for (set, change) in [
             ("solver.optimizer=lars", "solver.optimizer: \"sgd\" -> \"lars\": "),
             ("model.freeze=['backbone.*']", "model.freeze: [] -> [\"backbone.*\"]: "),

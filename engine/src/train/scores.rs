@@ -19,7 +19,7 @@ const LOGGED_IMAGES: usize = 4;
 /// Number of images in COCO val2017.
 const COCO_VAL_IMAGES: f64 = 5000.0;
 
-/// Scores and pictures, computed on a separate thread from an evaluation's detections.
+/// Scores and pictures of an evaluation, computed from its detections on a separate thread.
 #[derive(Debug)]
 pub(super) struct Scores {
     pub(super) evaluation: Evaluation,

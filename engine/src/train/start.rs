@@ -14,8 +14,8 @@ use crate::weights::{
 };
 
 /// Advice for a weights file that does not fit the model.
-const MEND: &str = "give the config that the weights were trained with, or train what does not \
-                    fit from initial values with --allow-partial";
+const MEND: &str = "give the config that the weights were trained with, or --allow-partial \
+                    to keep the initial values of parameters that do not fit";
 
 /// The config's initial weights file: of the whole model if set, else of the backbone.
 pub(super) fn file_of(config: &Config) -> Option<(&Path, Extent)> {
@@ -75,8 +75,8 @@ pub(super) fn load(
     Ok(Some(report))
 }
 
-/// The reason why the file's classes differ from the model's although their number is equal; `None`
-/// if they do not differ.
+/// The reason why the file's classes differ from the model's, which they may do even if their
+/// number is equal; `None` if they do not differ.
 fn others(file: &WeightsFile, categories: &[(String, u64)], params: &[Param]) -> Option<String> {
     if let Some(theirs) = file.categories() {
         return (!are_same(theirs, categories)).then(|| "the file's classes differ".to_string());

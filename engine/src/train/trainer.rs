@@ -52,7 +52,8 @@ pub struct Trainer {
     asks_to_stop: bool,
     /// The step after which all ranks stop, if they have agreed on one.
     stop_after: Option<u64>,
-    /// Number of steps measured.
+    /// Number of steps done, including those before the run was resumed; steps in flight are not
+    /// counted.
     steps_done: u64,
     /// Steps in flight, oldest first.
     begun: VecDeque<StepStart>,
@@ -269,8 +270,8 @@ impl Trainer {
         Ok(begun)
     }
 
-    /// Loads the batches of step `step`, counted from 0, again, and passes the batch of each pass
-    /// of all ranks to `visit`.
+    /// Loads the batches of step `step` again, and calls `visit` with the batch of each pass of all
+    /// ranks. Steps are counted from 0.
     ///
     /// # Errors
     /// An image that cannot be read; errors of `visit`.
@@ -348,15 +349,16 @@ impl Trainer {
         self.steps_done = steps_done;
     }
 
-    /// All state.
+    /// The model's state.
     ///
-    /// Panics while steps are in flight: the state would be mid-update.
+    /// Panics while steps are in flight, as an update of the state may be incomplete.
     pub fn state(&mut self) -> &mut ModelState {
         assert!(self.begun.is_empty(), "steps are in flight");
         &mut self.state
     }
 
-    /// Collects the statistics of a rule after the last step, whose loss scale was `loss_scale`.
+    /// Collects the statistics that a `[[train.log]]` rule selects, after the last step, whose loss
+    /// scale was `loss_scale`.
     ///
     /// Panics while steps are in flight.
     ///
@@ -476,7 +478,7 @@ fn weighted_sum(weights: &[f32], losses: &[(&'static str, f32)]) -> f32 {
     losses.iter().zip(weights).map(|((_, value), weight)| weight * value).sum()
 }
 
-/// The initial loss scale; none is needed with f32 gradients on a GPU.
+/// The initial loss scale; 1 with f32 gradients on a GPU, which need none.
 pub(super) fn initial_loss_scale(config: &Config, backend: &Backend) -> f32 {
     match backend.target(config).gpu().map(|gpu| gpu.precision) {
         Some(Precision::Tf32 | Precision::Fp32) => 1.0,

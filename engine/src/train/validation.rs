@@ -96,8 +96,8 @@ impl ValidationLoss {
         Ok(memory)
     }
 
-    /// Mean losses of all images on rank 0, empty on the other ranks; the ranks share the batches.
-    /// Batches and summation order do not depend on the number of ranks.
+    /// Mean losses of all images on rank 0, empty on the other ranks; the batches are divided among
+    /// the ranks. Batches and summation order do not depend on the number of ranks.
     ///
     /// # Errors
     /// An image that cannot be read; device errors; [`EngineError::Interrupted`];
@@ -167,7 +167,7 @@ impl ValidationLoss {
         Ok(batches)
     }
 
-    /// Means over all images. Batches were assigned to ranks in turn.
+    /// Means over all images. Batches were assigned to ranks round-robin.
     fn mean(&self, of_ranks: &[Batches]) -> ValLosses {
         let in_turn =
             (0..self.batches.len()).map(|i| &of_ranks[i % of_ranks.len()][i / of_ranks.len()]);

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn grey_is_drawn_below_its_probability() {
+    fn image_is_greyscale_if_random_number_is_below_probability() {
         let augment = Augment { grey: 0.25, ..Augment::default() };
         let drawn = |unit: f64| ColourMap::draw(&augment, &[1, 2, 3], |_| unit).apply(COLOUR);
         close(drawn(0.2), [grey(COLOUR); 3]);

@@ -64,7 +64,8 @@ pub(super) fn contradictions(file: &WeightsFile, config: &Config) -> Vec<String>
              {eps}: set model.backbone.norm_eps={EPS}"
         ));
     }
-    // Files that onegraph writes are safetensors, so PyTorch formats are torchvision's.
+    // A detector in a PyTorch format is assumed to be torchvision's own: runs of onegraph save
+    // safetensors.
     let is_torchvisions = file.dialect() == Dialect::Torchvision
         && [Container::TorchZip, Container::TorchLegacy].contains(&file.container)
         && !file.is_backbone();
@@ -205,7 +206,7 @@ mod tests {
         Config::load(preset, &set).unwrap()
     }
 
-    /// A preset has no differences to the project that it reproduces, but has some to other
+    /// A preset has no differences from the project that it reproduces, but some from other
     /// projects.
     #[test]
     fn differences_list_features_a_project_lacks() {

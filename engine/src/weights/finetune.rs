@@ -67,7 +67,8 @@ impl MappedClasses {
         let taken = self.taken.iter().map(|(name, class)| format!("{name} (class {class})"));
         let (some, none) = (self.taken.len(), self.anew.len());
         let all = some + none;
-        let mut text = format!("{some} of {all} classes keep the file's rows by name");
+        let mut text =
+            format!("{some} of {all} classes, matched by name, get their weights from the file");
         if some > 0 {
             text += &format!(": {}", list(taken.collect()));
         }

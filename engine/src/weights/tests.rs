@@ -76,7 +76,7 @@ fn refusal(report: &LoadReport, tolerance: Tolerance) -> String {
 /// A class without a category is distinguished from a category that is named `N/A`, torchvision's
 /// name for such classes. If several classes of a file are named `N/A`, none is a category.
 #[test]
-fn category_name_is_kept_in_file() {
+fn weights_file_distinguishes_category_named_na_from_none() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.safetensors");
     let class = |name: &str, id: u64| (name.to_string(), id);
@@ -162,7 +162,7 @@ fn file_of_another_model_is_rejected_by_name_and_shape() {
 
 /// Fine-tuning: only parameters that depend on the number of classes are reinitialised.
 #[test]
-fn other_classes_reinitialise_only_predictors() {
+fn loading_other_classes_reinitialises_only_predictors() {
     let from = model("torchvision_r50", &[], 3, 1);
     let file = saved(&from);
     let mut to = model("torchvision_r50", &[], 5, 2);
@@ -180,7 +180,7 @@ fn other_classes_reinitialise_only_predictors() {
     assert_eq!(row("backbone.body"), ["265", "0", "0", "0"]);
     assert_eq!(row("roi_heads.box_predictor"), ["0", "4", "0", "0"]);
     assert_eq!(row("roi_heads.mask_predictor"), ["2", "2", "0", "0"]);
-    // As many classes, but different ones.
+    // The same number of classes, but different classes.
     let mut to = model("torchvision_r50", &[], 3, 2);
     let fresh = to.1.clone();
     let report = load(&file, Extent::AllButClasses, &mut to);

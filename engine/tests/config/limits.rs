@@ -79,7 +79,7 @@ fn invalid_number_in_any_key_prints_one_line_error() {
 }
 
 #[test]
-fn numbers_above_32_bits_are_accepted_only_for_unsized_keys() {
+fn only_seeds_ids_clip_norm_and_loss_scale_exceed_32_bits() {
     for key in schema().keys().iter().filter(is_numeric) {
         let max = key.max.as_ref().and_then(serde_json::Number::as_f64).unwrap();
         let is_free = key.name.ends_with("seed")
@@ -90,7 +90,7 @@ fn numbers_above_32_bits_are_accepted_only_for_unsized_keys() {
 }
 
 #[test]
-fn key_limits_are_printed() {
+fn out_of_range_value_error_has_limits() {
     let load = |text: &str| Config::load("micro", &[text.to_string()]).unwrap_err().to_string();
     assert_eq!(
         load("train.batch_size=4294967296"),

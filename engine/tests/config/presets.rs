@@ -18,7 +18,7 @@ fn load(name: &str) -> Config {
 }
 
 #[test]
-fn group_size_follows_later_batch_size() {
+fn images_per_group_is_reduced_to_divide_overridden_batch() {
     let group = |preset: &str, set: &[&str]| {
         let set: Vec<String> = set.iter().map(ToString::to_string).collect();
         Config::load(preset, &set).expect("a config").train.images_per_group
@@ -164,7 +164,7 @@ fn presets_differ_from_base_only_in_listed_keys() {
 
 /// Expected values are from detectron2's `Base-RCNN-FPN.yaml`, its defaults, and its code.
 #[test]
-fn detectron2_preset_sets_each_of_its_rules() {
+fn detectron2_preset_matches_detectron2_defaults() {
     let config = load("detectron2_r50_1x");
     let (model, input, solver) = (&config.model, &config.input, &config.solver);
     assert!(model.backbone.stride_in_1x1 && !model.boxes.legacy_plus_one);
@@ -200,7 +200,7 @@ fn detectron2_preset_sets_each_of_its_rules() {
 }
 
 #[test]
-fn mlperf_preset_sets_each_reference_rule() {
+fn mlperf_preset_matches_mlperf_reference() {
     let config = load("mlperf_r50");
     let model = &config.model;
     assert!(model.backbone.stride_in_1x1 && model.boxes.legacy_plus_one);
@@ -232,7 +232,7 @@ fn mlperf_preset_sets_each_reference_rule() {
 
 /// Each preset has the values that MLPerf's rules prescribe for its batch size and group size.
 #[test]
-fn mlperf_presets_follow_rules() {
+fn mlperf_presets_match_values_prescribed_by_rules() {
     let names: Vec<&str> = configs::preset_names().filter(|n| n.starts_with("mlperf_")).collect();
     assert_eq!(names.len(), 8);
     for name in names {
@@ -260,7 +260,7 @@ fn mlperf_presets_follow_rules() {
 }
 
 #[test]
-fn large_batch_recipes_set_their_keys() {
+fn novograd_presets_have_expected_values() {
     let config = load("novograd_384");
     let (solver, train) = (&config.solver, &config.train);
     assert_eq!((train.batch_size, train.steps, solver.learning_rate), (384, 5000, 0.042));
@@ -279,7 +279,7 @@ fn large_batch_recipes_set_their_keys() {
 }
 
 #[test]
-fn small_presets_have_their_fpn_levels() {
+fn small_presets_have_expected_strides_and_data() {
     let tiny = load("tiny");
     assert_eq!(tiny.model.backbone.kind, BackboneKind::Small);
     assert_eq!(tiny.level_strides(), [4, 8, 16]);

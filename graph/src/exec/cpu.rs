@@ -32,7 +32,7 @@ pub struct CpuExecutor {
     products: GemmSettings,
 }
 
-/// The tensors of one launch, resolved once.
+/// The tensors of one launch, looked up when the executor is created.
 #[derive(Debug)]
 struct Binding {
     inputs: Vec<Place>,
@@ -379,8 +379,8 @@ impl CpuExecutor {
             updates: updates.into_iter().map(HostTensor::view_mut).collect(),
             workspace,
         };
-        // Set even if they are the default: this thread may be waiting inside a run of a model with
-        // different settings.
+        // Set even if they are the default: the thread pool may run this node on a thread that
+        // waits inside a run of a model with different settings.
         self.products.within(|| node.op.run_cpu(&mut args));
     }
 }

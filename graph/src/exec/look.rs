@@ -1,4 +1,4 @@
-//! The data of a node that an observer of a run gets.
+//! Observation of a run: the observer gets the tensors of the nodes that it requests.
 
 use kernels::cpu::HostTensor;
 

@@ -7,8 +7,8 @@ use kernels::ops::bias_grad::BiasGrad;
 use super::{count_of, is, sweep};
 use crate::Program;
 
-/// Fuses each [`BiasGrad`] into the op that writes its input gradient as its first output, if that
-/// op supports [`Fusion::BiasGrad`] and reads the same row count.
+/// Fuses each [`BiasGrad`] into the op whose first output is the gradient that it sums, if that op
+/// supports [`Fusion::BiasGrad`] and reads the same row count.
 pub fn bias_gradients(program: &mut Program) {
     sweep(program, |program, uses, node| {
         if !is::<BiasGrad>(program, node) {

@@ -13,7 +13,7 @@ use crate::{Program, TensorId};
 ///
 /// If several GEMM results are terms of a sum, each GEMM adds the result of the previous GEMM, and
 /// the last one applies the mask. A sum keeps the terms that no GEMM can add: terms that are
-/// computed after the GEMM, and terms that may have data past the GEMM's count.
+/// computed after the GEMM, and terms that may have data in rows past the GEMM's row count.
 pub fn grad_mask_add(program: &mut Program) {
     add(program, true);
     mask(program);

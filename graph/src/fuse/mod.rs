@@ -63,7 +63,7 @@ fn is<T: Op>(program: &Program, position: usize) -> bool {
     (program.nodes[position].op.as_ref() as &dyn std::any::Any).is::<T>()
 }
 
-/// The input of the node's op that is its count of rows, if any.
+/// The tensor that holds the node's row count, if it has one.
 fn count_of(program: &Program, node: usize) -> Option<TensorId> {
     let node = &program.nodes[node];
     node.op.traits().count_input.map(|input| node.inputs[input])
@@ -87,7 +87,7 @@ fn remove(program: &mut Program, positions: &[usize]) {
     });
 }
 
-/// Makes the writer of `tensor` write the output of node `of` instead.
+/// Makes the node that writes `tensor` write the output tensor of node `of` instead.
 fn rename(program: &mut Program, uses: &Uses, tensor: TensorId, of: usize) {
     let output = program.nodes[of].outputs[0];
     let writer = uses.writer(tensor).expect("a node wrote it");

@@ -10,12 +10,12 @@ use super::sweep;
 use crate::program::Node;
 use crate::{Program, TensorId};
 
-/// Fuses a 1x1 convolution, if its only reader is a 1x1 convolution that adds it as residual, into
-/// the reader, which becomes a [`Projected`].
+/// If the only reader of a 1x1 convolution is another 1x1 convolution that adds it as residual,
+/// fuses both into one [`Projected`].
 ///
 /// The result of the projection is then not stored. Use this pass only for GPUs in fp16, since the
-/// op exists only in fp16, and after [`super::relu_signs`], since the op keeps the outputs of the
-/// convolution.
+/// op exists only in fp16, and after [`super::relu_signs`], since the op takes over all outputs of
+/// the second convolution, sign bits included.
 pub fn projections(program: &mut Program) {
     sweep(program, |program, uses, node| {
         let (conv, own) = conv_of(&program.nodes[node])?;

@@ -44,7 +44,8 @@ pub(crate) fn regions(program: &Program, schedule: &Schedule, plan: &Plan) -> Ve
     regions
 }
 
-/// Names two regions that overlap although both are alive at once in an allowed order.
+/// Names two regions that overlap although both are alive at once in an order that the schedule
+/// allows.
 pub(crate) fn first_clash(regions: &[Region], schedule: &Schedule) -> Option<String> {
     let reach = reachable(schedule);
     let ends_before = |a: &Region, b: &Region| {

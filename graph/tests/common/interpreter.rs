@@ -1,5 +1,5 @@
 //! Two interpreters of a program: a reference in which no tensors share memory, and one that uses
-//! the planned arena and runs launches in a random allowed order.
+//! the planned arena and runs launches in a random order that the schedule allows.
 
 use std::collections::BTreeMap;
 
@@ -118,8 +118,8 @@ impl<'a> Adversary<'a> {
         Ok(Outcome { values: kept.map(value).collect(), state: self.state.clone() })
     }
 
-    /// Streams whose next launch may start: the previous launch on the stream and all waits have
-    /// ended.
+    /// Streams whose next launch may start: the previous launches on the stream and all launches
+    /// for which it waits have ended.
     fn startable(&self) -> Vec<usize> {
         let ready = |(queue, started): &(Vec<usize>, usize)| {
             queue.get(*started).is_some_and(|next| {

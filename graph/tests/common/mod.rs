@@ -55,7 +55,7 @@ pub(crate) fn on_one_stream(program: &Program) -> (Schedule, Plan) {
     (schedule, plan)
 }
 
-/// The schedule with a stream for each node, and its plan for the CPU.
+/// The schedule with node `i` on stream `streams[i]`, and its plan for the CPU.
 pub(crate) fn on_streams(program: &Program, streams: &[usize]) -> (Schedule, Plan) {
     let schedule = Schedule::with_streams(program, streams).expect("ordered");
     let plan = Plan::new(program, &schedule, &Target::Cpu);

@@ -36,7 +36,7 @@ pub(crate) fn launches(device: &CudaDevice, prepared: &Prepared) -> LaunchList {
     prepared.launches(&Place { arena, inputs, state: &|_| None }).expect("no state")
 }
 
-/// For each wait of the works selected by `concerns`, captures the list without this wait: each
+/// For each wait of the work that `concerns` selects, captures the list without this wait: each
 /// capture must fail, since two launches race. Returns the number of waits.
 pub(crate) fn refusals_without_a_wait(
     device: &CudaDevice,

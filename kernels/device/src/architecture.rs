@@ -33,7 +33,7 @@ impl fmt::Display for Capability {
 
 /// A virtual architecture, `compute_80` or `compute_90a`.
 ///
-/// Ordered by capability; at equal capability, a specific architecture is greater.
+/// Ordered by capability; at equal capability, `compute_90a` is greater than `compute_90`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Architecture {
     /// The minimum capability of a GPU that runs it.

@@ -8,7 +8,7 @@
 //! | the target of a plan | [`Target`], [`Gpu`] |
 //! | the compiled CUDA sources | [`manifest`], [`architecture`] |
 //! | the device itself | [`Device`], [`cuda::CudaDevice`] |
-//! | launches that open and close a captured step | [`step_ends`], [`stamp`](mod@stamp) |
+//! | launches at the start and end of a captured step | [`step_ends`], [`stamp`](mod@stamp) |
 //!
 //! CUDA implements [`Device`]; tests run it on an emulated CUDA driver, which executes the same
 //! kernels on the CPU. All work is asynchronous and ordered by streams and events; captured work
@@ -136,7 +136,7 @@ pub struct ModuleLoad {
     pub path: String,
     /// The device's result.
     pub result: Result<(), DeviceError>,
-    /// Its kernels whose resources differ from the manifest's, which plans use.
+    /// Its kernels whose resources differ from the manifest's, which plans assume.
     pub remarks: Vec<Remark>,
 }
 
@@ -157,8 +157,8 @@ impl std::fmt::Display for Remark {
         let Self { kernel, takes, planned } = self;
         write!(
             f,
-            "kernel `{kernel}` takes {} registers and {} bytes of local memory, and was planned \
-             with {} and {}",
+            "kernel `{kernel}` uses {} registers and {} bytes of local memory; plans assume {} and \
+             {}",
             takes[0], takes[1], planned[0], planned[1]
         )
     }
@@ -176,7 +176,7 @@ pub struct DeviceMemory {
 /// Errors from a device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
-    /// The device does not exist here.
+    /// The GPU, its driver or NCCL is missing or too old.
     #[error("{0}")]
     Absent(String),
     /// Not enough memory.
@@ -187,7 +187,7 @@ pub enum DeviceError {
         /// Bytes free.
         free: usize,
     },
-    /// No kernel of this name, or one whose parameters differ from its launch.
+    /// There is no kernel of this name, or the launch's arguments do not match its parameters.
     #[error("kernel `{kernel}`: {reason}")]
     Kernel {
         /// Name.
@@ -281,7 +281,7 @@ pub trait Device: Debug + Send + Sync {
     /// Driver errors.
     fn stream_with(&self, priority: Priority) -> Result<Stream, DeviceError>;
 
-    /// Releases a stream, without waiting: its work still runs.
+    /// Releases a stream, without waiting: work already submitted to it still runs.
     fn free_stream(&self, stream: Stream);
 
     /// A new event.
@@ -296,7 +296,7 @@ pub trait Device: Debug + Send + Sync {
     /// Driver errors.
     fn timing_event(&self) -> Result<Event, DeviceError>;
 
-    /// Releases an event, without waiting. Work that waits for it still does.
+    /// Releases an event, without waiting. Work that already waits for it is not affected.
     fn free_event(&self, event: Event);
 
     /// Milliseconds from one recorded event of [`Device::timing_event`] to another. Waits for the

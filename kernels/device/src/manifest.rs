@@ -69,7 +69,8 @@ pub struct Kernel {
     pub name: String,
     /// Sizes of the parameters, in order.
     pub parameter_bytes: Vec<usize>,
-    /// Its resources on each assembled GPU target: `sm_80` (A100), `sm_90a` (H100, H200).
+    /// Its resources on each GPU target that it was assembled for: `sm_80` (A100), `sm_90a` (H100,
+    /// H200).
     pub on: BTreeMap<String, Resources>,
 }
 
@@ -83,7 +84,7 @@ pub struct Resources {
     pub shared_bytes: u32,
     /// Stack per thread.
     pub stack_bytes: u32,
-    /// Spill stores, in bytes of code.
+    /// Bytes of spill stores, as reported by ptxas.
     pub spill_store_bytes: u32,
     /// Spill loads.
     pub spill_load_bytes: u32,

@@ -1,4 +1,5 @@
-//! The launch that records a timestamp at its position in a stream; timelines consist of these.
+//! The launch that records a timestamp at its position in a stream; timelines consist of such
+//! timestamps.
 
 use super::{Access, Arg, DevicePtr, Launch, Touch};
 

@@ -1,4 +1,5 @@
-//! The target of a plan: the CPU, or a GPU with the sizes that tiles and splits may depend on.
+//! The target of a plan: the CPU, or a GPU with the sizes (multiprocessors, shared memory, L2) on
+//! which tiling may depend.
 //!
 //! A device reports its own [`Gpu`]; [`Gpu::named`] is for planning without a device.
 
@@ -52,7 +53,7 @@ pub struct Gpu {
     pub l2_bytes: usize,
     /// The precision of the plan's tensors; fp16 in the `Gpu` that a device reports.
     pub precision: Precision,
-    /// False if the wgmma kernels failed their self-test on this GPU: plans do not use them.
+    /// False if the wgmma kernels failed their self-test on this GPU; plans then do not use them.
     pub wgmma: bool,
     /// The GEMM kernel that plans use for every GEMM that it supports, so that each kernel can be
     /// checked. For other GEMMs, and if `None`, the cost model chooses.
@@ -119,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gpu_model_names_parse_and_others_are_rejected() {
+    fn known_gpu_names_parse_and_unknown_ones_are_rejected() {
         for name in Gpu::NAMES {
             assert_eq!(Gpu::named(name).unwrap().name, name.to_uppercase());
         }

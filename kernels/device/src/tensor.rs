@@ -57,11 +57,11 @@ const FP16_NAME: &str = "f16";
 pub enum Role {
     /// Source pixels as bytes (u8 everywhere).
     Pixels,
-    /// Feature maps, logits: on a GPU in the [`Precision`].
+    /// Feature maps, logits: on a GPU in the type of the [`Precision`].
     Activation,
-    /// Gradients of activations: on a GPU in the [`Precision`].
+    /// Gradients of activations: on a GPU in the type of the [`Precision`].
     Gradient,
-    /// Weights as the kernels read them: on a GPU in the [`Precision`].
+    /// Weights as the kernels read them: on a GPU in the type of the [`Precision`].
     Weight,
     /// Weight gradients, summed over images (fp32 before the cast for the all-reduce).
     WeightGradient,

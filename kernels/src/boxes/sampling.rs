@@ -6,8 +6,9 @@ pub fn max_positives(batch: usize, fraction: f32) -> usize {
 }
 
 /// Samples up to `batch` elements of `labels`: at most [`max_positives`] positives (label 1 or
-/// more), the rest negatives (label 0); of each kind, the elements with the smallest (key, index).
-/// Returns the indices of positives and of negatives, each in ascending order.
+/// more), the rest negatives (label 0); within positives and within negatives, the elements with
+/// the smallest (key, index) are sampled. Returns the indices of positives and of negatives, each
+/// in ascending order.
 pub fn sample(
     labels: &[i32],
     batch: usize,

@@ -12,7 +12,7 @@ fn iou_matches_hand_computed_values() {
     assert_eq!((area(&B, false), area(&B, true)), (8.0, 15.0));
     // Intersection 2 x 2, union 16 + 8 - 4; inclusive 3 x 3, union 25 + 15 - 9.
     assert_eq!((iou(&A, &B, false), iou(&A, &B, true)), (4.0 / 20.0, 9.0 / 31.0));
-    // The hull is 6 x 4.
+    // The enclosing box is 6 x 4.
     assert_eq!(giou(&A, &B), 0.2 - 4.0 / 24.0);
     assert_eq!(giou(&A, &[8.0, 0.0, 12.0, 4.0]), -(48.0 - 32.0) / 48.0);
     // Inclusive boxes one pixel apart do not overlap; half a pixel apart they do.
@@ -35,7 +35,7 @@ fn clip_and_min_size_match_hand_computed_values() {
 }
 
 #[test]
-fn iou_columns_are_bit_identical_to_rows() {
+fn vectorized_iou_is_bit_identical_to_scalar_iou() {
     let (boxes, others) = (box_list(101, 3, 60.0, 40.0), box_list(13, 4, 60.0, 40.0));
     let boxes = [boxes, vec![[7.0; 4], [9.0, 9.0, 3.0, 3.0], [f32::NAN; 4]]].concat();
     for plus_one in [false, true] {

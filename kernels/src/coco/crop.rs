@@ -67,7 +67,8 @@ impl Crop {
         Self { x, y: 0, height, width: cropped_width, pixels }
     }
 
-    /// A crop of zeros that covers the columns and rows of all marks.
+    /// A crop of zeros that covers the columns and rows of all marks, which are positions from
+    /// [`crossings`].
     fn around(marks: impl Iterator<Item = (usize, usize)> + Clone) -> Self {
         let (columns, rows) = (marks.clone().map(|m| m.0), marks.map(|m| m.1));
         let (Some(x), Some(y)) = (columns.clone().min(), rows.clone().min()) else {

@@ -1,4 +1,4 @@
-//! Masks in COCO's formats: polygons rasterized by COCO's rule, and run-length encoding (RLE).
+//! Masks in COCO's formats: polygons, rasterized as by the COCO API, and run-length encoding (RLE).
 //!
 //! Results are bit-identical to the COCO API (`rleFrPoly`, `rleDecode`, `rleEncode`).
 
@@ -46,8 +46,9 @@ mod tests {
     use super::*;
     use crate::philox::philox4x32;
 
-    /// COCO's rule, step by step: walk the boundary at five times the size, keep the samples where
-    /// it passes a column centre, sort their column-major positions, fill between pairs.
+    /// The COCO API's algorithm, step by step: walk the boundary at five times the size, keep the
+    /// samples where it passes a column centre, sort their column-major positions, fill between
+    /// pairs.
     fn by_the_book(polygon: &[f64], height: usize, width: usize) -> Bitmap {
         let mut points: Vec<[i64; 2]> =
             polygon.chunks_exact(2).map(|p| [0, 1].map(|i| (5.0 * p[i] + 0.5) as i64)).collect();

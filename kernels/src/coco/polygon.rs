@@ -1,4 +1,5 @@
-//! The positions where a polygon's boundary crosses the centres of pixel columns, by COCO's rule.
+//! The positions where a polygon's boundary crosses the centres of pixel columns, as in the COCO
+//! API.
 //!
 //! COCO scales a polygon by five, rounds, walks each edge in unit steps of its longer axis, and
 //! marks every step that crosses a column centre with the row where the inside begins or ends. Only

@@ -4,7 +4,7 @@ use std::any::Any;
 
 use crate::{DType, OpError, TensorDesc, check};
 
-/// Matches any extents, which are the same for all tensors with this shape.
+/// Matches any extents; tensors that are declared with the same shape must have equal extents.
 const ANY: &str = "..";
 
 /// The names in one op's contract and the extents bound by its inputs; see
@@ -156,7 +156,7 @@ mod tests {
     use crate::Role;
 
     #[test]
-    fn shape_letter_has_one_extent() {
+    fn same_dimension_name_requires_equal_extents() {
         let boxes = TensorDesc::new(Role::Box, &[2, 3, 4]);
         let counts = TensorDesc::new(Role::Index, &[5]);
         let mut dims = Dims::of("op");

@@ -23,7 +23,8 @@ use crate::{BackwardRule, Cost, DType, Fusion, OpError, OpRef, Role, TensorDesc,
 /// first tensor that has it, and is valid for all tensors; a lower-case name is valid within one
 /// tensor, or for the tensors at one position of the lists. Sums and multiples (`P+G`, `N*B`, `4A`)
 /// are computed from their parts if tensors bind these parts, and are names otherwise. `..` matches
-/// any extents (`[..]`, `[M, .., K]`), which are the same for all tensors with this shape.
+/// any extents (`[..]`, `[M, .., K]`); tensors that are declared with the same shape must have
+/// equal extents.
 #[derive(Debug, Clone, Copy)]
 pub struct Contract {
     /// Name of the op in snake case.
@@ -97,7 +98,7 @@ impl Kind {
     }
 }
 
-/// An input's declaration; true if lower-case names are forgotten before it; the input.
+/// An input, after its declaration and a flag: true if lower-case names are forgotten before it.
 type Named<'a, T> = (&'static Tensor, bool, &'a T);
 
 impl Contract {

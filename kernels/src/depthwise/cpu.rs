@@ -83,8 +83,8 @@ wide! {
     }
 }
 
-/// The range of taps inside the map along an axis; the first tap is `before` before the output
-/// coordinate `at`.
+/// The range of taps inside the map along an axis, for output coordinate `at`: tap `t` reads input
+/// coordinate `at + t - before`.
 #[inline(always)]
 fn taps(at: usize, before: usize, kernel: usize, extent: usize) -> Range<usize> {
     before.saturating_sub(at)..kernel.min((extent + before).saturating_sub(at))

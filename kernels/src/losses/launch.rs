@@ -9,8 +9,9 @@ use crate::DType;
 /// Threads per block of the kernels that process rows.
 pub(crate) const ROW_THREADS: u32 = 1024;
 
-/// Maximum number of blocks. Every block counts the rows of all groups, so more than one per
-/// multiprocessor (A100: 108, H100: 132) would repeat the count without gaining parallelism.
+/// Maximum number of blocks. Every block counts the rows of all groups of images, so more than one
+/// block per multiprocessor (A100: 108, H100: 132) would repeat the count without gaining
+/// parallelism.
 pub(crate) const MAX_BLOCKS: usize = 128;
 
 /// The incoming gradient of a loss, `LossGradient` in the kernels: a loss scale is f32, a gradient

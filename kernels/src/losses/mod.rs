@@ -1,4 +1,5 @@
-//! Code shared by the losses: formulas of one element, and the weight of a row in the group mean.
+//! Code shared by the losses: formulas of one element, and the weight of a row in the mean over its
+//! group of images.
 //!
 //! A loss is a mean within each group of `images_per_group` consecutive images, averaged over the
 //! groups that hold images. So a row of group `g` weighs `1 / (max(count_g, 1) * groups)`, where

@@ -161,7 +161,7 @@ pub(crate) fn rows_argument(
     StructArg::new()
         .pointers(NAMED.map(find), NAMED.len())
         .ints([args.inputs[0].dim(0)])
-        // If the number does not fit an int, all images are in one group, as they are with
+        // If `ipg`, the images per group, does not fit an int, all images are in one group, as with
         // `i32::MAX`.
         .field(i32::try_from(ipg).unwrap_or(i32::MAX))
         .field(counted_from)

@@ -1,4 +1,4 @@
-//! Weights of rows within their normalisation group, and sums in a fixed order.
+//! Weights of rows within their group of images, and sums in a fixed order.
 
 use rayon::prelude::*;
 

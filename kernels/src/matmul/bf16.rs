@@ -19,7 +19,7 @@ thread_local! {
 const PIECE: usize = 1 << 16;
 
 /// Calls `product` with the convolution over pairs and with both operands of a forward GEMM as
-/// pairs along the channels. False, without a call, if the number of channels is odd.
+/// pairs along the channels. Returns false, without a call, if the number of channels is odd.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn forward(
     proof: Avx512Bf16,
@@ -40,7 +40,7 @@ pub(super) fn forward(
     true
 }
 
-/// [`forward`] for the input gradient: pairs along the filters. Also false for grouped
+/// [`forward`] for the input gradient: pairs along the filters. Returns false also for grouped
 /// convolutions.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn grad_input(

@@ -8,7 +8,7 @@ use super::rows::{Row, RowMap};
 use super::tile::MAX_RUN;
 use super::{ConvShape, PACK_LIMIT};
 
-/// With fewer channels, a run is too short for the tile, and tasks unfold rows.
+/// Minimum contiguous input elements per tap: with fewer channels, tasks unfold rows (im2col).
 const MIN_RUN: usize = 8;
 
 /// Distance in elements between addresses that map to the same set of the L1 cache: 4 KiB.
@@ -79,7 +79,7 @@ pub(super) fn round_len(round: &[Pass]) -> usize {
 }
 
 impl Class {
-    /// The forward pass: all positions are one class in each group.
+    /// The forward pass: one class per channel group, with all positions.
     pub(super) fn forward(shape: &ConvShape) -> Vec<Self> {
         let s = shape.simplified();
         let map = RowMap::forward(&s);
@@ -95,8 +95,8 @@ impl Class {
         (0..s.groups).map(class).collect()
     }
 
-    /// The input gradient: in each group one class for each residue of both coordinates modulo the
-    /// stride.
+    /// The input gradient: per channel group, one class for each residue of both coordinates modulo
+    /// the stride.
     pub(super) fn gradients(shape: &ConvShape) -> Vec<Self> {
         let s = shape.simplified();
         let around = (s.pad, s.dilation);

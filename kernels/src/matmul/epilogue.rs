@@ -92,7 +92,8 @@ impl<const NR: usize> PanelEpilogue<'_, NR> {
         }
     }
 
-    /// Piece `at` of an output row after this block; its previous value is `before`.
+    /// The values of piece `at` of an output row after this block of the reduction; `before` holds
+    /// the previous values.
     #[inline(always)]
     fn finished<const W: usize>(
         &self,

@@ -126,7 +126,7 @@ fn gradients(
     run(&GatherGemm { classes: &classes, x: g, weights, columns: merged.channels, epilogue });
 }
 
-/// Elements of workspace that [`conv_forward`] and [`conv_grad_input`] need, for any tile.
+/// Elements of workspace that [`conv_forward`] and [`conv_grad_input`] need, for any register tile.
 pub(crate) fn gather_workspace_len(shape: &ConvShape) -> usize {
     let merged = shape.merged(GROUP);
     let longest = |classes: &[Class]| {
@@ -194,7 +194,8 @@ impl GatherGemm<'_> {
     fn task_columns<const NR: usize>(&self, tall: usize, work: usize) -> usize {
         let panels = self.columns.div_ceil(NR);
         let wide = tasks::pieces(tall, panels.min(work / MIN_TASK_WORK));
-        // Panels of groups need not be aligned with panels of all columns.
+        // With groups, panels start at each group's first column, not at multiples of `NR`, so the
+        // columns are not divided.
         let grouped = self.classes.iter().any(|class| class.columns != (0..self.columns));
         if wide < 2 || grouped { self.columns } else { panels.div_ceil(wide) * NR }
     }

@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(matrix, vec![1.0; 35]);
     }
 
-    /// 37 units in 8 parts of 4 or 5: the two halves of the parts differ by at most one unit.
+    /// 37 units in 8 parts of 4 or 5; the first four parts have 18 units, the last four 19.
     #[test]
     fn thread_shares_are_even() {
         let cuts = shares(36 * 14 + 8, 14, 8);

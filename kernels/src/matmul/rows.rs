@@ -93,7 +93,7 @@ impl RowMap {
         low_bits(self.taps())
     }
 
-    /// Number of output positions per position of this class.
+    /// Number of all output positions divided by the number of positions in this class.
     pub(super) fn density(&self) -> usize {
         self.h.step * self.w.step
     }

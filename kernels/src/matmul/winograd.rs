@@ -34,7 +34,7 @@ const MIN_CHANNELS: usize = 32;
 /// [`MIN_CHANNELS`] for the weight gradient, which transforms both operands.
 const MIN_CHANNELS_OF_SUMS: usize = 64;
 
-/// Register tiles of rows that a task transforms at once.
+/// Tiles that a task transforms at once, as a multiple of the register tile's rows.
 const TOGETHER: usize = 2;
 
 /// A convolution, or its input gradient, in tiles of 2x2 outputs.
@@ -101,8 +101,8 @@ fn pass_columns(depth: usize, columns: usize, panel: usize) -> usize {
     fitting.max(panel).min(columns.next_multiple_of(panel))
 }
 
-/// Elements of workspace that [`Winograd::run`] needs for both passes, for any tile; 0 if it does
-/// not support the convolution.
+/// Elements of workspace that [`Winograd::run`] needs for both passes, for any register tile; 0 if
+/// it does not support the convolution.
 pub(super) fn workspace_len(s: &ConvShape) -> usize {
     if !takes(s, MIN_CHANNELS) {
         return 0;

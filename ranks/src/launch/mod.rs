@@ -32,7 +32,7 @@ impl fmt::Display for Launcher {
 }
 
 impl Launcher {
-    /// Advice for a message: how to run a single process although this launcher's variables are
+    /// Advice for a message: how to run a single process even though this launcher's variables are
     /// set.
     pub fn single_process_hint(self) -> String {
         let own = VARIABLES.iter().find(|of| of.launcher == self && self != Self::Slurm);
@@ -42,7 +42,7 @@ impl Launcher {
     }
 }
 
-/// The position of this process among the processes of its run.
+/// The rank of this process in its run and on its host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launch {
     /// This process's number.
@@ -65,7 +65,7 @@ struct Variables {
     local: [&'static str; 2],
 }
 
-/// All launchers' variables, in the order in which they are checked.
+/// The variables of all launchers, in the order in which they are checked.
 const VARIABLES: [Variables; 4] = [
     Variables {
         launcher: Launcher::OpenMpi,

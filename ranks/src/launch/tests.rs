@@ -32,7 +32,7 @@ fn every_launcher_is_detected() {
             Launcher::Slurm,
             [5, 8, 1, 4],
         ),
-        // A step with only some of the allocation's tasks.
+        // A Slurm step with only some of the allocation's tasks.
         (
             "SLURM_PROCID=1 SLURM_NTASKS=8 SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=1 SLURM_STEP_ID=3 \
              SLURM_STEP_TASKS_PER_NODE=2",

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ranks::{Group, JoinOptions, Launch, Launcher, RanksError};
 
-/// Lines of the log.
+/// The lines that were logged.
 pub(crate) type Lines = Arc<Mutex<Vec<String>>>;
 
 pub(crate) fn launch(rank: usize, ranks: usize) -> Launch {

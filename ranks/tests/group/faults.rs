@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use crate::common::{launch, logged, options, run, wait_for};
 use ranks::{Group, JoinOptions, RanksError};
 
-/// Time for other ranks to read a rank's messages before it ends; after a loss, arrived messages
-/// are no longer returned.
+/// How long a rank waits before it ends, so that other ranks can read its messages; after a loss,
+/// operations fail even if the messages that they need have arrived.
 const UNTIL_READ: Duration = Duration::from_millis(200);
 
 /// Rank `victim` of four ends; each other rank is waiting for it, and reports the loss at once.
@@ -50,7 +50,7 @@ fn dead_or_failed_rank_is_reported_by_all_ranks() {
 }
 
 #[test]
-fn sum_uses_order_of_rank0_and_fails_if_a_rank_leaves() {
+fn sum_adds_in_given_order_and_is_nan_after_a_loss() {
     // These sums depend on the order of f32 additions.
     let of_rank = |rank: usize| [[1e8f32, 1.0, -1e8][rank], rank as f32];
     let backwards = |all: &mut [f32]| {
@@ -117,7 +117,7 @@ fn clean_exit_is_not_a_loss_and_is_reported_to_waiting_ranks() {
 }
 
 #[test]
-fn lost_rank_callback_runs_once_with_both_activities() {
+fn loss_callback_runs_once_with_activities_of_both_ranks() {
     let options = JoinOptions { timeout: Duration::from_secs(1), ..options() };
     run(2, &options, |group: Group| {
         if group.rank() == 1 {

@@ -9,7 +9,7 @@ use ranks::{Group, JoinOptions, RanksError};
 #[test]
 fn runs_of_1_2_4_and_8_ranks_join_without_settings() {
     std::thread::scope(|scope| {
-        // The runs join concurrently: runs on one node do not mix.
+        // The four runs start concurrently on one node; each rank must join its own run.
         for ranks in [1, 2, 4, 8] {
             scope.spawn(move || {
                 let groups = run(ranks, &options(), |group| {
@@ -124,7 +124,7 @@ fn differing_setting_is_reported_on_every_rank() {
 }
 
 #[test]
-fn ranks_at_different_operations_fail_with_both_names() {
+fn error_at_different_operations_names_both() {
     let results = run(2, &options(), |group| {
         let result = match group.rank() {
             0 => group.gather("the scores", &[]).map(|_| ()),

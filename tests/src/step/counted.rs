@@ -16,7 +16,7 @@ use super::program::{Changes, OnDevice, SQUARE, build, images, inputs};
 pub struct CountedNode<T> {
     /// The name in reports.
     pub name: String,
-    /// The cost declared by the op, with the number of images at capacity.
+    /// The cost that the op declares, for the maximum number of images.
     pub cost: Cost,
     /// Bytes of the node's outputs on the device.
     pub output_bytes: u64,

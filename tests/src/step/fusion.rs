@@ -7,7 +7,7 @@ use kernels::cpu::HostTensor;
 use super::program::{Changes, OnDevice, SQUARE, images, inputs, micro};
 use super::{Open, folder, norm};
 
-/// A ResNet with frozen batch norm, blocks with and without downsampling, and four levels.
+/// A ResNet with frozen batch norm, blocks with and without downsampling, and four pyramid levels.
 const RESNET: [&str; 10] = [
     "model.backbone.kind=\"resnet\"",
     "model.backbone.blocks=[1, 2, 1, 1]",

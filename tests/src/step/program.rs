@@ -84,7 +84,7 @@ pub(super) const C4: [&str; 10] = [
 ];
 
 /// A ResNeXt without a pyramid, whose last stage has dilation instead of a stride. Depending on the
-/// layer, GPUs process all, some or none of its groups together.
+/// layer, GPU kernels merge all, some or none of its groups into one GEMM.
 pub(super) const DC5: [&str; 10] = [
     "model.backbone.kind=resnet",
     "model.backbone.output=dc5",

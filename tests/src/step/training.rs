@@ -201,7 +201,7 @@ pub(super) fn two_micro_steps_of_two_equal_one_step_of_four(open: &Open) {
 }
 
 /// With six images, the last batch has two: one micro-step is full, the other empty. With seven, it
-/// has three, so one group is half full.
+/// has three, so one micro-step is half full.
 pub(super) fn partial_batch_is_weighted_as_without_micro_steps(open: &Open) {
     for (images, group) in [(6, 1), (6, 2), (7, 2)] {
         let images = format!("data.synthetic.train_images={images}");

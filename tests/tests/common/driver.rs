@@ -15,7 +15,7 @@ use super::{GPUS, Place, Said, said};
 /// hash.
 const CACHE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/checked");
 
-/// A place whose commands find the emulated driver, with one GPU per name.
+/// A [`Place`] whose commands run on emulated GPUs, one per name.
 pub(crate) struct Gpus {
     pub(crate) place: Place,
     models: String,

@@ -31,7 +31,7 @@ pub(crate) const BUCKET: &str = "data";
 const KEY: &str = "key";
 const SECRET: &str = "secret";
 
-/// An S3 server from a package.
+/// An S3 server program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// `s3s-fs`: checks signatures, and keeps objects as files.

@@ -3,7 +3,7 @@
 
 use crate::common::{NO_DEVICE, Place, assert_has, good, micro, said};
 
-/// The message with the reason why there is no GPU; `None` if there is one.
+/// The error of opening a GPU; `None` if this machine has a GPU.
 fn no_gpu() -> Option<String> {
     let absent = kernels::compiled::open(0, |_| ()).err().map(|e| e.to_string());
     if absent.is_none() {

@@ -52,7 +52,7 @@ fn exported_model_has_scores_of_its_run() {
     let out = place.good(&expect(ap[0], ap[1] + 0.001));
     assert!(out.starts_with(&whole) && out.matches(": as expected").count() == 2, "{out}");
     assert_has(&out, &["within 0.002"]);
-    let told = ["not as expected: segm AP is", &format!("and not {:.4}", ap[1] + 0.1)];
+    let told = ["not as expected: segm AP is", &format!("expected {:.4}", ap[1] + 0.1)];
     place.bad(&expect(ap[0], ap[1] + 0.1), FAILED, &told);
     let boxes = "--set model.kind=faster_rcnn";
     place.bad(&format!("eval --run runs/micro {boxes} --expect mask=0.3"), BAD_CONFIG, &[]);
@@ -154,7 +154,7 @@ fn run_starts_from_full_or_backbone_file() {
 }
 
 #[test]
-fn class_rows_are_kept_by_name_only_if_requested() {
+fn predictor_rows_are_kept_by_class_only_if_requested() {
     let place = trained();
     let meta = place.json(&format!("{CHECKPOINT}/checkpoint.json"));
     let categories = as_list(&meta["categories"]);
@@ -167,7 +167,8 @@ fn class_rows_are_kept_by_name_only_if_requested() {
     let classes = serde_json::Value::from(classes).to_string();
     tensors::write(&place, "other.safetensors", &model(&place), Some(&classes));
     let taken = format!(
-        "3 of 4 classes keep the file's rows by name: {} (class 3), {} (class 1), {} (class 4)",
+        "3 of 4 classes, matched by name, get their weights from the file: {} (class 3), {} (class \
+         1), {} (class 4)",
         names[0], names[1], names[3]
     );
     let anew = format!("1 reinitialised: {}", names[2]);

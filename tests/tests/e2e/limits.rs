@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{BAD_CONFIG, Place, bad, micro};
 
-/// Time limit for planning, even for the largest model, on a busy machine.
+/// Time limit for planning the largest model on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn run(place: &Place, arguments: &[&str]) -> (Output, Duration) {
@@ -16,7 +16,7 @@ fn run(place: &Place, arguments: &[&str]) -> (Output, Duration) {
 }
 
 #[test]
-fn every_number_at_its_limit_is_planned_or_rejected() {
+fn every_config_key_at_its_maximum_is_planned_or_rejected() {
     let place = Place::new();
     for key in engine::config::schema().keys() {
         let Some(max) = &key.max else { continue };

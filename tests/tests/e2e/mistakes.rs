@@ -165,7 +165,7 @@ fn invalid_checkpoints_print_one_line_error() {
     let wider = format!("{resume} --set model.fpn.channels=16");
     place.bad(&wider, BAD_CONFIG, &["model.fpn.channels: 8 -> 16", "--override"]);
     let accepted = format!("{wider} --override");
-    place.bad(&accepted, FAILED, &["step_00000010", "is [8] in it and [16] in the config"]);
+    place.bad(&accepted, FAILED, &["step_00000010", "shape [8] in it, but [16] with"]);
     let state = "runs/micro/checkpoints/step_00000010/state.safetensors";
     let bytes = place.bytes(state);
     place.flip(state);

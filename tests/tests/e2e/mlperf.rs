@@ -147,7 +147,7 @@ fn shortened_timed_run_lacks_only_accuracy() {
     assert!(place.text(&log("again", 0)).contains("eval_accuracy"));
 }
 
-/// A shortened timed run on an emulated GPU, with few regions, writes a valid log.
+/// A shortened timed run on an emulated GPU, with few RoIs, writes a valid log.
 #[test]
 fn shortened_timed_device_run_writes_log() {
     let gpus = Gpus::new("H100");
@@ -317,7 +317,7 @@ fn run_that_breaks_timing_rules_is_rejected() {
 }
 
 /// All steps of docs/timed-run.md on two hosts with two ranks each, with synthetic data and a small
-/// model: one rank is killed during training, and the run continues from its checkpoint.
+/// model: in a training run one rank is killed, and the run continues from its checkpoint.
 #[test]
 fn timed_run_works_on_two_hosts() {
     if !has_namespaces() || is_missing("mpirun") {

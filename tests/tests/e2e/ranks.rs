@@ -88,7 +88,7 @@ fn evaluated_by_ranks_as_by_one(place: &Place) {
 /// `bench` measures all ranks, and one rank prints and writes the figures; an option that is
 /// invalid with several ranks is rejected with a one-line message.
 #[test]
-fn two_rank_step_is_measured_together() {
+fn bench_measures_all_ranks_of_a_step() {
     let place = Place::new();
     let bench =
         |arguments: &str| Running::of(&place, vec![place.bench(arguments), place.bench(arguments)]);
@@ -124,7 +124,7 @@ fn two_rank_step_is_measured_together() {
 /// Only rank 0 computes scores. When they end the run, all ranks stop after the same step, and the
 /// result equals that of a single process and of a run that waits for its scores.
 #[test]
-fn late_verdict_stops_all_ranks_after_same_step() {
+fn late_evaluation_result_stops_all_ranks_after_same_step() {
     let place = Place::new();
     let target = "--set train.eval_every_steps=4 --set train.target_box=0";
     for (ranks, name, overlap) in [(1, "one", true), (2, "two", true), (2, "waits", false)] {

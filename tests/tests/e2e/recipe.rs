@@ -216,7 +216,7 @@ fn run_on_two_data_sets_resumes_bit_identically() {
     assert!(place.state("runs/two", 3) == place.state("runs/early", 3), "other weights");
 
     let data = &place.report("two")["data"]["train"];
-    // Each set has a hash of its objects, then one of its keypoints.
+    // For each data set the key has a hash of its objects and a hash of its keypoints.
     let key = data["key"].as_str().expect("a key").split(['+', ':']);
     let key: Vec<&str> = key.map(|hash| &hash[..12]).collect();
     let resume = "train --resume runs/early --set train.steps=4";

@@ -72,7 +72,8 @@ fn run_without_config_resumes_with_checkpoint_config() {
     place.bad("train --resume empty", BAD_CONFIG, &["neither config.toml nor last_checkpoint"]);
 }
 
-/// The config is unchanged, but there are different images under the same path.
+/// A different training store is rejected, even if only its pixels or masks differ; the same store
+/// at a different path is accepted.
 #[test]
 fn changed_training_data_is_rejected_on_resume() {
     let place = Place::new();

@@ -63,7 +63,7 @@ impl Step {
         }
     }
 
-    /// The losses of one batch.
+    /// The losses and gradients of one batch.
     fn of(store: &Stores, config: &Config, batch: &[usize]) -> Outcome {
         let mut step = Self::new(store, config, &[]);
         step.feed(store, batch);
@@ -96,7 +96,7 @@ fn mean(a: &Outcome, b: &Outcome) -> Outcome {
 /// With groups of two in a batch of four, the gradient is the mean over the groups, for any order
 /// of the images.
 #[test]
-fn batch_gradient_is_mean_of_groups() {
+fn batch_gradient_is_mean_over_image_groups() {
     let place = Place::new();
     let store = images(place.path());
     let four = Step::of(&store, &config(4, 2), &[4, 5, 6, 7]);

@@ -37,7 +37,7 @@ fn eval_rejects_other_model_and_prints_scored_images() {
     );
 }
 
-/// Weights whose shapes match a config of a different model.
+/// `eval` reports config keys that differ from training, although the shapes of the weights match.
 #[test]
 fn eval_reports_keys_changed_since_training() {
     let place = Place::trained("--set train.steps=1 --set train.best_metric=mask");

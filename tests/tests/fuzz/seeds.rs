@@ -9,7 +9,7 @@ use jpeg_encoder::{ColorType, Encoder};
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::json;
 
-/// 20x10: baseline, progressive, and grey.
+/// JPEGs of 20x10: baseline, progressive, and grey.
 pub(crate) fn jpegs() -> Vec<Vec<u8>> {
     let encode = |progressive: bool, colour: ColorType, values: usize| {
         let pixels: Vec<u8> = (0..values).map(|i| (i * 7 % 251) as u8).collect();
@@ -27,7 +27,7 @@ pub(crate) fn jpegs() -> Vec<Vec<u8>> {
     ]
 }
 
-/// 6x5: colour, alpha, 16 bits, grey.
+/// PNGs of 6x5: colour, alpha, 16 bits, grey.
 pub(crate) fn pngs() -> Vec<Vec<u8>> {
     let pictures = [
         DynamicImage::new_rgb8(6, 5),
@@ -43,7 +43,7 @@ pub(crate) fn pngs() -> Vec<Vec<u8>> {
     pictures.map(encode).into()
 }
 
-/// 6x5 in BMP, TIFF and WebP: colour and alpha.
+/// Images of 6x5 in BMP, TIFF and WebP: colour and alpha.
 pub(crate) fn other_images() -> Vec<Vec<u8>> {
     let encode = |format| {
         [DynamicImage::new_rgb8(6, 5), DynamicImage::new_rgba8(6, 5)].map(|picture| {
@@ -194,7 +194,7 @@ pub(crate) fn detections() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Height and width, then runs as text or a polygon as numbers.
+/// RLE inputs: height and width, then runs as text or a polygon as numbers.
 pub(crate) fn rles() -> Vec<Vec<u8>> {
     let corners = [1.0_f64, 1.0, 9.0, 2.0, 5.0, 8.0];
     let polygon = corners.iter().flat_map(|value| value.to_le_bytes());

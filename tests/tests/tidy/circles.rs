@@ -143,7 +143,7 @@ impl Crate {
     }
 }
 
-/// Everything reachable from `from`.
+/// All modules reachable from `from`.
 fn reach(edges: &BTreeMap<String, BTreeSet<String>>, from: &str) -> BTreeSet<String> {
     let (mut seen, mut todo) = (BTreeSet::new(), vec![from.to_string()]);
     while let Some(name) = todo.pop() {

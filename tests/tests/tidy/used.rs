@@ -3,7 +3,7 @@
 use super::files::File;
 use super::rust::{code_only, is_word};
 
-/// Crates whose reads of the config count.
+/// Crates in which each config field must be read.
 const READERS: [&str; 3] = ["engine/src/", "bench/src/", "kernels/src/"];
 
 /// Dependencies of a Cargo.toml that no source in its folder refers to.

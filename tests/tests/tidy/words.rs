@@ -24,7 +24,7 @@ const DETECTION: [&str; 14] = [
 ];
 /// Disallowed prefixes of constants for limits, and their replacements.
 const LIMITS: [(&str, &str); 2] = [("MOST_", "MAX_"), ("LEAST_", "MIN_")];
-/// Words that open a sentence without its subject; a capital letter shows that they open one.
+/// Words that must not begin a sentence; a capital letter shows that they do.
 const OPENINGS: [&str; 6] = ["Of", "Those", "That", "What", "Who", "Whether"];
 /// Words that comments and documents do not use, and what to write.
 const TERMS: [(&str, &str); 20] = [

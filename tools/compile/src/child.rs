@@ -48,7 +48,7 @@ impl Links {
 
 impl Drop for Links {
     fn drop(&mut self) {
-        // Leftover links in a temporary folder are harmless.
+        // An error is ignored: leftover links in a temporary folder are harmless.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

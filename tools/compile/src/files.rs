@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn each_difference_prints_one_line() {
+    fn each_differing_file_is_reported_in_one_line() {
         let compiled = files(&[("a.ptx", "1\n2\n"), ("b.ptx", "1"), ("c.ptx", "1")]);
         let present = files(&[("a.ptx", "1\n3\n"), ("c.ptx", "1"), ("d.ptx", "1")]);
         assert_eq!(

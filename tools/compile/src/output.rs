@@ -24,8 +24,8 @@ use crate::{Fault, SOURCES, child, read};
 /// arithmetic is bit-identical. The architecture is added per source.
 const FLAGS: [&str; 2] = ["--std=c++17", "--fmad=false"];
 
-/// Two threads: NVRTC and the assembler take about equally long, and for each source one waits for
-/// the other.
+/// Number of threads: NVRTC and the assembler take about equally long, and run one after the other
+/// for each source.
 const THREADS: usize = 2;
 
 /// Folder below the checkout's root in which files are assembled.

@@ -18,8 +18,8 @@ use crate::ptxas::Sm;
 use crate::toolkit::Toolkit;
 
 /// Number of MMAs of a k-block of 32 values, determined by the kernel's name. Four warps compute a
-/// tile of 128x128 or 64x64 with `HMMA`s of 16x8x16; a warpgroup computes 128 rows, or 64 if the
-/// tile is low, with `HGMMA`s of 64 rows, all columns and 16 values of k.
+/// tile of 128x128 or 64x64 with `HMMA`s of 16x8x16; a warpgroup computes 128 rows, or 64 in `low`
+/// kernels, with `HGMMA`s of 64 rows, all columns and 16 values of k.
 fn mmas(kernel: &str) -> usize {
     match kernel.rsplit('_').next() {
         Some("large") => 64,
@@ -41,8 +41,8 @@ struct Code<'a> {
     labels: BTreeMap<&'a str, usize>,
 }
 
-/// Figures of one k-block for one warp: the innermost loop with MMAs, from its label to its
-/// backward branch.
+/// Figures of the innermost loop with MMAs, from its label to its backward branch, for one warp and
+/// one k-block.
 #[derive(Debug, PartialEq)]
 struct MainLoop {
     instructions: f64,

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn source_declares_its_architectures() {
+    fn architectures_are_parsed_from_source() {
         let both = [Architecture::COMPUTE_80, Architecture::COMPUTE_90A];
         assert_eq!(architectures("a\nARCHITECTURES(compute_80, compute_90a)\n").unwrap(), both);
         assert_eq!(architectures("// ARCHITECTURES(compute_90a)").unwrap(), both[..1]);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn source_declares_its_precisions() {
+    fn precisions_are_parsed_from_source() {
         let both = [Precision::Fp16, Precision::Fp32];
         assert_eq!(reals("a\nREALS(fp16, fp32)\n").unwrap(), both);
         assert_eq!(reals("// REALS(fp16, fp32)").unwrap(), both[..1]);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn exports_are_found_at_line_start() {
+    fn exported_kernels_are_found_at_line_start() {
         let text = "KERNEL(1) a(int x) {}\nKERNEL_BLOCKS(1, 2)\nb_f16(int x) {\n  f(x);\n}\n";
         assert_eq!(exported(text), ["a", "b_f16"]);
         let text = "#define BOTH(name) \\\n  KERNEL(1) name() {} \nBOTH(c)\nKERNEL(1) d() {}";

@@ -58,8 +58,8 @@ impl Toolkit {
     pub fn fetch(root: &Path) -> Result<Self, Fault> {
         let folder = root.join("target").join(format!("cuda-{VERSION}"));
         let complete = folder.join("complete");
-        // This file lists the unpacked wheels; if the list differs, the wheels are downloaded
-        // again.
+        // This file lists the unpacked wheels; if it is missing or differs, the wheels are
+        // downloaded again.
         if fs::read_to_string(&complete).ok() != Some(wheels().join("\n")) {
             let wheels_folder = folder.join("wheels");
             let mut pip = python(&["-m", "pip", "download", "--no-deps", "--quiet"]);
@@ -80,7 +80,7 @@ impl Toolkit {
         Self::open(&folder)
     }
 
-    /// The folder of all parts.
+    /// The folder of the unpacked wheels.
     pub(crate) fn folder(&self) -> &std::path::Path {
         &self.folder
     }

@@ -70,7 +70,7 @@ api! {
             waited?;
             return Err(misuse(INVALID_VALUE, format!("no allocation begins at {address:#x}")));
         }
-        // Work of a failed device may still use it.
+        // If the device has failed, its work may still use the memory: it is not freed.
         waited?;
         context.memory.release(address);
         Ok(())
@@ -117,7 +117,7 @@ api! {
             waited?;
             return Err(misuse(INVALID_VALUE, format!("no pinned memory begins at {address:?}")));
         };
-        // Work of a failed device may still use it.
+        // If the device has failed, its work may still use the memory: it is not freed.
         waited?;
         context.memory.release(pinned.device);
         let layout = layout(pinned.bytes)?;

@@ -12,7 +12,7 @@ const MAX_COLUMNS: usize = 256;
 const MIN_REGISTERS: i64 = 24;
 const MAX_REGISTERS: i64 = 256;
 
-/// Decodes a number with two valid values.
+/// Decodes a number that must have one of two values; true for the second.
 fn either(operand: &Operand, [first, second]: [i64; 2]) -> Decoded<bool> {
     match operand {
         Operand::Number(Number::Integer(value)) if *value == first => Ok(false),

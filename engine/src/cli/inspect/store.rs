@@ -37,7 +37,8 @@ pub(super) fn run(path: &Path, verify: bool, images: Option<&Path>) -> Result<()
     super::super::print(&format!("all images match their files in {}\n", images.display()))
 }
 
-/// Prints the errors if there are several, and returns the first.
+/// Returns the first error. If there are several, prints them and their number; `are` says what is
+/// wrong with the images.
 fn of_all(mut faults: Vec<DaliError>, are: &str, store: &Store) -> Result<(), EngineError> {
     let count = faults.len();
     if count > 1 {

@@ -98,7 +98,7 @@ fn run_name(number: usize) -> String {
 }
 
 pub(super) fn run(args: &RunArgs, stop: &Stop) -> Result<Outcome, EngineError> {
-    // Loaded as written, since MLPerf's rules prescribe the warm-up, however short the run is.
+    // Unlike [`Config::load`], this never shortens the warm-up, which MLPerf's rules prescribe.
     let (config, _) = Config::load_as_written(&args.config, &args.set)?;
     check(&config)?;
     rank::in_ranks(&args.ranks, &args.device, &config, stop, |rank| {
@@ -106,8 +106,8 @@ pub(super) fn run(args: &RunArgs, stop: &Stop) -> Result<Outcome, EngineError> {
     })
 }
 
-/// Checks that a timed run has both targets, an evaluation after each epoch, and a schedule in
-/// steps.
+/// Checks that the config of a timed run has both target scores, an evaluation after each epoch,
+/// and a schedule in steps.
 fn check(config: &Config) -> Result<(), EngineError> {
     let (train, refuse) = (&config.train, |text: &str| Err(EngineError::Usage(text.into())));
     if train.target_box.is_none() || train.target_mask.is_none() {

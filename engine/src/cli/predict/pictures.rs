@@ -12,8 +12,8 @@ use crate::checkpoint::hex_digest;
 use crate::draw::png;
 use crate::run_dir::{io, write_whole};
 
-/// Maximum length of a name in bytes. With number and extension it stays within the 255 bytes of
-/// file systems.
+/// Maximum length of a name in bytes. With number and extension, it stays within file systems'
+/// limit of 255 bytes.
 const LONGEST_NAME: usize = 200;
 /// File that lists the pictures that a run wrote, in the format of `sha256sum`.
 const LIST: &str = "pictures.sha256";

@@ -154,12 +154,14 @@ fn lists(data: &Data, check: &mut Check) {
             let is_one = matches!(given, [true, false, false] | [false, true, true]);
             check.require(is_one, &name, || {
                 format!(
-                    "has set {number} with neither a store nor images and annotations; give one of \
-                     the two"
+                    "must give either a store, or images and annotations, for set {number} of the \
+                     list"
                 )
             });
             let is_twice = !seen.insert([&set.store, &set.images, &set.annotations]);
-            check.require(!is_twice, &name, || format!("has set {number} twice; remove one"));
+            check.require(!is_twice, &name, || {
+                format!("contains a set twice, the second time as set {number}; remove one")
+            });
             [&set.store, &set.images, &set.annotations]
                 .into_iter()
                 .flatten()
@@ -244,7 +246,8 @@ fn rates(config: &Config, check: &mut Check) {
     }
 }
 
-/// Checks that the group size divides a micro-step, and the micro-steps divide the batch.
+/// Checks that the number of micro-steps divides the batch size, and the group size the images of a
+/// micro-step.
 fn groups(train: &Train, check: &mut Check) {
     let (batch, group) = (train.batch_size, train.images_per_group);
     let key = "train.micro_steps";
@@ -269,7 +272,7 @@ fn groups(train: &Train, check: &mut Check) {
 fn train(config: &Config, check: &mut Check) {
     let train = &config.train;
     check.require(train.steps >= 1 || train.epochs.is_some(), "train.steps", || {
-        "is 0; it must be at least 1, or train.epochs be set".into()
+        "is 0; set it to at least 1, or set train.epochs".into()
     });
     check.positive("train.epochs", train.epochs.unwrap_or(1.0));
     check.at_least_one("train.batch_size", train.batch_size);

@@ -36,9 +36,9 @@ fn tensors(config: &Config) -> Vec<Tensor> {
 }
 
 impl Config {
-    /// Minimum number of images in a training or evaluation program. Depending on ranks and device,
-    /// a program may contain several groups of the batch; larger sizes are checked when its memory
-    /// is planned.
+    /// Lower bound of the number of images in the larger of the two programs (training,
+    /// evaluation). Depending on ranks and device, a program may contain several groups of the
+    /// batch; larger sizes are checked when its memory is planned.
     pub(crate) fn most_images(&self) -> usize {
         self.train.images_per_group.max(self.eval.batch_size)
     }

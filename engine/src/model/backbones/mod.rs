@@ -224,7 +224,7 @@ pub fn backbone(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, GraphEr
     Ok(maps[first..].to_vec())
 }
 
-/// A convolution without bias, the backbone's norm, and the ops `after`.
+/// Adds a convolution without bias, the backbone's norm, and the ops `after` these.
 fn conv_norm(
     net: &mut Net<'_>,
     x: TensorId,

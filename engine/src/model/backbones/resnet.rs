@@ -83,7 +83,7 @@ fn check(backbone: &Backbone, check: &mut Check) {
 }
 
 impl Backbone {
-    /// Channels of the 3x3 convolutions in a stage of a ResNet, counted from 0.
+    /// Channels of the 3x3 convolutions in a ResNet's stage `stage`; stages are counted from 0.
     pub fn inner_width(&self, stage: usize) -> usize {
         let first =
             self.width_per_group.map_or(self.width, |width| width.saturating_mul(self.groups));
@@ -137,7 +137,8 @@ fn build(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, GraphError> {
 }
 
 /// Applies the last stage to RoI features `[M, P, P, C]`, of which the first `count` rows are
-/// valid. The output maps have half the size. The ops belong to `part` of the model.
+/// valid. The output maps have half the size. The ops are assigned to the part of the model with
+/// the name `part`.
 ///
 /// # Errors
 /// A config that an op rejects.

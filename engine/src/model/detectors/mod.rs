@@ -96,7 +96,7 @@ pub(crate) trait Detector: Debug + Send + Sync {
     }
 
     /// Adds the detector to a training step; `maps` are the backbone's maps, finest first. Returns
-    /// its losses, each `[1]`, and counts of correct predictions if the config requests them.
+    /// its losses, each `[1]`, and the counts for its accuracies if the config requests them.
     ///
     /// # Errors
     /// A config that an op rejects.
@@ -148,7 +148,7 @@ pub(crate) trait Detector: Debug + Send + Sync {
 #[derive(Debug)]
 pub(crate) struct Losses {
     pub(crate) losses: Vec<Loss>,
-    /// Counts of correct predictions, if the config requests accuracies.
+    /// The counts from which accuracies are computed, if the config requests these.
     pub(crate) counts: Option<TensorId>,
 }
 
@@ -187,7 +187,7 @@ impl Object {
     }
 }
 
-/// A detector's notes on the objects of a data set, for the data page.
+/// A detector's notes on the objects of a data set, for the page of `onegraph inspect data`.
 #[derive(Debug, Default)]
 pub(crate) struct ObjectNotes {
     /// Number of objects that are hard to learn, and their description.
@@ -220,13 +220,13 @@ pub(crate) struct DetectorEntry {
     pub(crate) losses: fn(&Model) -> Vec<&'static str>,
     /// Its parts: the prefix of the parameter names, and the name of the part.
     parts: &'static [(&'static str, &'static str)],
-    /// Computes accuracies, by name, from the counts of a step.
+    /// Computes accuracies, by name, from a step's counts of predictions.
     pub(crate) shares: fn(&[f64]) -> Vec<(&'static str, f32)>,
-    /// Notes on a data set's objects, for the data page.
+    /// Notes on a data set's objects, for the page of `onegraph inspect data`.
     pub(crate) notes: fn(&Config, &[Object]) -> ObjectNotes,
-    /// Its keys that have no effect for certain values of a different key.
+    /// Its keys that have no effect for certain values of another key.
     pub(crate) idle: &'static [Idle],
-    /// Messages about combinations of values that leave a part untrained.
+    /// Messages about combinations of config values that leave a part of the model untrained.
     pub(crate) advice: fn(&Config) -> Vec<String>,
     /// Sets keys that detection does not read to values that pass the checks.
     pub(crate) to_detect: fn(&mut Model),
@@ -244,8 +244,8 @@ pub(crate) struct DetectorEntry {
 }
 
 /// Passes the list of detectors to a macro: the kinds of model with their families, the tables
-/// under `[model]`, and the losses. The word after a loss names the objects that a model without
-/// this loss lacks.
+/// under `[model]`, and the losses. The word after a loss names what it is computed on, which a
+/// model without this loss lacks.
 macro_rules! detectors {
     ($with:ident) => {
         $with! {

@@ -1,4 +1,4 @@
-//! Sums over the groups of a step on the CPU, in the order of one fixed tree.
+//! Sums over a step's groups of images on the CPU, in the order of one fixed tree.
 //!
 //! A step runs one pass per group. [`SumGroups`] ends a rank's last pass, [`AddGroup`] each earlier
 //! pass; both keep partial sums in state tensors, the stacks. Inputs: `x_i` f32, gradients or
@@ -20,14 +20,14 @@ use std::ops::Range;
 use super::Division;
 use tree::{Piece, depth, fold, pieces, push};
 
-/// Adds a pass to the sums of earlier passes.
+/// Adds the inputs of a pass to the sums of earlier passes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct AddGroup {
     /// The range of the rank's passes among the passes of all ranks.
     own: Range<usize>,
 }
 
-/// Adds the rank's last pass, and all-reduces the sums.
+/// Adds the inputs of the rank's last pass, and all-reduces the sums.
 #[derive(Debug, Clone)]
 pub(super) struct SumGroups {
     own: Range<usize>,
@@ -53,7 +53,7 @@ impl SumGroups {
         Self { own: division.own(), ranks: division.ranks.count, group: division.group.clone() }
     }
 
-    /// The pieces of the tree that a rank adds up.
+    /// The nodes of the tree whose sums rank `rank` computes.
     fn pieces_of(&self, rank: usize) -> Vec<Piece> {
         pieces(rank * self.own.len()..(rank + 1) * self.own.len())
     }

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn group_sum_order_is_independent_of_placement() {
+    fn group_sum_order_is_independent_of_rank_count() {
         for count in 1..=33_usize {
             let expected = root(0..count.next_power_of_two(), count);
             for ranks in (1..=count).filter(|ranks| count.is_multiple_of(*ranks)) {

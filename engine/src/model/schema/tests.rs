@@ -31,7 +31,7 @@ fn spec(config: &Config) -> ModelSpec<'_> {
 
 /// A row generates the program's input and the slot's array, at the offset that it has on a device.
 #[test]
-fn custom_batch_array_needs_one_row_and_one_fill() {
+fn custom_batch_array_needs_only_a_table_row() {
     let config = Config::load("micro", &[]).expect("the preset loads");
     let spec = spec(&config);
     let mut program = Program::new();

@@ -6,7 +6,7 @@ use device::{Gpu, Target};
 use super::*;
 use crate::model::{ImageSize, ParamKind, SlotShape, group_of};
 
-/// The training step of `micro`.
+/// The training step of the preset `micro`.
 fn built(set: &[&str], target: Target) -> Result<BuiltProgram, EngineError> {
     let set: Vec<String> = set.iter().map(ToString::to_string).collect();
     let config = Config::load("micro", &set).expect("the preset loads");
@@ -19,7 +19,7 @@ fn built(set: &[&str], target: Target) -> Result<BuiltProgram, EngineError> {
     training_program(&spec)
 }
 
-/// The op names of its nodes.
+/// The op names of the training step's nodes.
 fn nodes(set: &[&str], target: Target) -> Vec<&'static str> {
     let built = built(set, target).expect("micro is sound");
     built.program.nodes().iter().map(|node| node.op.name()).collect()
@@ -63,8 +63,8 @@ fn frozen_parameter_has_no_gradient_or_momentum() {
         for pattern in parts {
             let part = step(&[&format!("model.freeze=['{pattern}']")]);
             let [some, all] = [&part, &whole].map(|built| built.program.nodes().len());
-            // Freezing one parameter may remove no node, as a node may compute the gradients of two
-            // parameters.
+            // Freezing one parameter does not always remove a node, as a node may compute the
+            // gradients of two parameters.
             assert!(some <= all, "{pattern}: {some} nodes of {all}");
             assert!(some < all || !pattern.contains('*'), "{pattern}: {some} nodes of {all}");
             for param in &part.params {
@@ -78,7 +78,7 @@ fn frozen_parameter_has_no_gradient_or_momentum() {
 }
 
 #[test]
-fn last_parameter_group_with_a_value_wins() {
+fn last_matching_parameter_group_that_sets_a_value_wins() {
     let set = [
         "solver.weight_decay=0.5".to_string(),
         "solver.bias_lr_factor=2".into(),
@@ -115,7 +115,7 @@ fn parameter_group_without_effect_is_reported() {
 }
 
 #[test]
-fn pattern_matching_nothing_or_everything_is_rejected() {
+fn parameter_pattern_that_matches_none_or_all_is_rejected() {
     for (pattern, words) in [
         ("backbone.bdy.*", "`model.freeze[0]` is \"backbone.bdy.*\", which matches no parameter"),
         ("backbone.bdy.*", "did you mean backbone.body.*, "),

@@ -293,8 +293,8 @@ impl Session {
         Ok(good)
     }
 
-    /// True if a checkpoint is due by time. False if the state cannot be saved, as steps would
-    /// otherwise no longer overlap until the end of the run.
+    /// True if a checkpoint is due by time. False while the state cannot be saved: the checkpoint
+    /// would stay due, and steps would no longer overlap.
     fn save_is_overdue(&self) -> bool {
         self.options.team.is_first()
             && GoodState::exists(&self.divergence, &self.phase)

@@ -74,7 +74,7 @@ fn failed_step_start_keeps_earlier_results() {
 
 /// No step begins after step `until`.
 #[test]
-fn no_step_is_in_flight_after_stop() {
+fn no_step_begins_after_requested_last_step() {
     let mut trainer = fragile();
     let mut flights = vec![];
     for until in [2, 2, 0] {

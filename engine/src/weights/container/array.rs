@@ -11,7 +11,7 @@ pub(super) enum Element {
     F64,
     F16,
     Bf16,
-    /// Not a floating-point type. Such tensors are only skipped.
+    /// Not a floating-point type; tensors of this type can be skipped, but not read.
     Other {
         bytes: usize,
     },
@@ -124,7 +124,7 @@ impl<'a> Array<'a> {
         }
         budget.left = budget.left.checked_sub(count).ok_or_else(|| {
             let bytes = budget.file_bytes;
-            format!("its tensors have more values, up to `{name}`, than a file of {bytes} bytes")
+            format!("its tensors up to `{name}` have more values than {bytes} bytes can hold")
         })?;
         let mut values = Vec::with_capacity(count);
         let mut index = vec![0usize; self.shape.len()];

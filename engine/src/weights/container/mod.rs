@@ -111,7 +111,8 @@ fn container_of(bytes: &[u8]) -> Container {
     // Pickles of protocols 0 and 1 begin without a version number, with the opcodes of the root
     // dict.
     const PICKLES: [&[u8]; 4] = [b"\x80", b"(dp", b"(d", b"}q"];
-    // The high byte of the header length is 0, and the header begins with a brace.
+    // A safetensors file begins with the header length (8 bytes, little-endian, the last one 0),
+    // then the brace that opens the header.
     if bytes.get(7..9) == Some(b"\0{") {
         Container::Safetensors
     } else if bytes.starts_with(ZIP) {

@@ -133,7 +133,7 @@ fn broken_npz_prints_one_line_error() {
 }
 
 #[test]
-fn tool_prefixes_are_stripped_from_names() {
+fn wrapper_prefixes_are_stripped_from_tensor_names() {
     for write in [torch_bytes, safetensors_bytes] {
         let names = |names: &[&str]| {
             let one = |name: &&str| (name.to_string(), (vec![1], vec![0.5]));

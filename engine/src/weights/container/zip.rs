@@ -102,7 +102,7 @@ pub(super) fn entries(
         let read = entry.take(left as u64 + 1).read_to_end(&mut content);
         read.map_err(|e| fault(&format!("entry `{name}`: {e}")))?;
         left = left.checked_sub(content.len()).ok_or_else(|| {
-            fault(&format!("its entries hold more than {most} bytes, up to `{name}`"))
+            fault(&format!("its entries up to `{name}` hold more than {most} bytes"))
         })?;
         entries.push((name, content));
     }

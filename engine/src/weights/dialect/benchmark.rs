@@ -15,7 +15,8 @@ pub(super) static RULES: Rules = Rules {
             ("backbone.fpn.layer_blocks.{0}.0", "backbone.fpn.fpn_layer{1}"),
             ("rpn.head.conv.0.0", "rpn.head.conv"),
             ("roi_heads.mask_head.{0}.0", "roi_heads.mask.feature_extractor.mask_fcn{1}"),
-            // Tensors that no model of onegraph has keep the rest of their names.
+            // Other tensors of these modules, which no model of onegraph has: only the prefix is
+            // translated.
             ("roi_heads.box_predictor.*", "roi_heads.box.predictor.*"),
             ("roi_heads.mask_predictor.*", "roi_heads.mask.predictor.*"),
             ("roi_heads.box_head.*", "roi_heads.box.feature_extractor.*"),

@@ -21,8 +21,8 @@ pub(super) static RULES: Rules = Rules {
         "res2.0.",
     ],
     names: &[
-        // The backbone of a detector without a pyramid, of a detector with a pyramid, and a
-        // backbone-only file.
+        // The backbone in a detector without FPN, in a detector with FPN, and in a backbone-only
+        // file.
         (
             &[
                 ("backbone.body.", "backbone.", "backbone.fpn."),
@@ -67,7 +67,7 @@ pub(super) static RULES: Rules = Rules {
             ],
             &[("cls_score", "cls_score"), ("bbox_pred", "bbox_pred")],
         ),
-        // A single convolution has no number in detectron2.
+        // detectron2 does not number the convolution of an RPN head that has only one.
         (
             &[("rpn.head.", "proposal_generator.rpn_head.", "rpn.head.conv.1.")],
             &[("conv.0.0", "conv")],
@@ -100,8 +100,7 @@ pub(super) static RULES: Rules = Rules {
     background: Background {
         is_last: true,
         lacking: &[(DELTAS, 4), (MASKS, 1)],
-        note: "the background has no rows for boxes and masks in detectron2; nothing reads them, \
-               and they are 0",
+        note: "detectron2 has no box and mask rows for the background: they are 0, and not used",
     },
     lacks,
     ..PLAIN

@@ -60,7 +60,7 @@ pub(super) struct Rules {
     /// Module names, as pairs of our name and the project's.
     names: &'static [Group],
     /// Suffixes that follow a module's name, as pairs of ours and the project's. If empty, the last
-    /// part of the name is the suffix, and equal in both.
+    /// component of the name is the suffix, and the same in both.
     ends: &'static [(&'static str, &'static str)],
     /// True for tensors to skip: they are not weights, or the project itself skips them.
     is_left_out: fn(&str) -> bool,
@@ -107,7 +107,7 @@ const PLAIN: Rules = Rules {
 };
 
 const CLASSIFIER: &str = "roi_heads.box_predictor.cls_score.";
-/// The box predictor, with four deltas per class or four class-agnostic ones.
+/// Prefix of the layer that predicts box deltas: four per class, or four class-agnostic ones.
 const DELTAS: &str = "roi_heads.box_predictor.bbox_pred.";
 const MASKS: &str = "roi_heads.mask_predictor.mask_fcn_logits.";
 
@@ -217,8 +217,8 @@ impl Background {
             if self.is_last && plain.starts_with(CLASSIFIER) {
                 values.rotate_right(row);
             }
-            // Exactly four deltas are class-agnostic, except in a model with one class that is not
-            // a cascade.
+            // A layer with exactly four deltas is class-agnostic, except in a model with one class
+            // that is not a cascade.
             let is_shared = shape.first() == Some(&4) && (is_cascade || classes != Some(1));
             if plain.starts_with(DELTAS) && is_shared {
                 continue;
@@ -249,8 +249,8 @@ impl Background {
         if self.is_last && plain.starts_with(CLASSIFIER) {
             values.rotate_left(row);
         }
-        // Four deltas are class-agnostic: ours per class are at least eight, including the
-        // background's.
+        // A layer with exactly four deltas is class-agnostic: class-specific layers of onegraph
+        // have at least eight, including the background's.
         let is_shared = plain.starts_with(DELTAS) && shape.first() == Some(&4);
         if let (Some(rows), Some(first), false) = (self.rows(&plain), shape.first_mut(), is_shared)
         {

@@ -25,7 +25,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// For the names of a file of the other project.
+    /// Translates the names of a file of the other project.
     pub(super) fn of_theirs<'a>(
         groups: &'static [Group],
         ends: &'static [(&'static str, &'static str)],
@@ -37,7 +37,7 @@ impl Names {
         known
     }
 
-    /// For the names of one of our models.
+    /// Translates the names of one of onegraph's models.
     pub(super) fn of_ours<'a>(
         groups: &'static [Group],
         names: impl Iterator<Item = &'a String> + Clone,

@@ -26,7 +26,7 @@ pub(super) static RULES: Rules = Rules {
                 ("layer{1}.{0}.downsample.1", "group{0}/block{0}/convshortcut/gn"),
             ],
         ),
-        // Models without a pyramid lack the level `outputs` in these names.
+        // In models without FPN, these names lack the component `outputs`.
         (
             &[
                 ("roi_heads.box_predictor.", "fastrcnn/outputs/", ""),

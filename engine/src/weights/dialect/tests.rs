@@ -192,7 +192,7 @@ fn background_row_moves_from_last_to_first() {
         ("roi_heads.mask_head.predictor.bias", bias(3)),
     ]);
     let translated = translate(file.clone()).unwrap();
-    assert!(translated.notes[0].contains("and they are 0"), "{:?}", translated.notes);
+    assert!(translated.notes[0].contains("they are 0, and not used"), "{:?}", translated.notes);
     let get = |name: &str| translated.tensors[name].clone();
     let (shape, weight) = get("roi_heads.box_predictor.cls_score.weight");
     assert_eq!((shape, weight), (vec![4, 2], vec![7.0, 8.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]));

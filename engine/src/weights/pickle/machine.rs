@@ -135,7 +135,7 @@ impl<'a> Machine<'a> {
         Ok(self.stack.split_off(mark))
     }
 
-    /// Opcodes that push a value.
+    /// Executes an opcode that pushes a value; returns false for any other.
     fn literal(&mut self, op: u8) -> Step<bool> {
         let node = match op {
             b'N' => Node::None,
@@ -174,7 +174,7 @@ impl<'a> Machine<'a> {
         self.push(node, &[]).map(|()| true)
     }
 
-    /// Opcodes that combine or discard values.
+    /// Executes an opcode that combines or discards values; returns false for any other.
     fn structure(&mut self, op: u8) -> Step<bool> {
         match op {
             0x80 => {
@@ -239,7 +239,7 @@ impl<'a> Machine<'a> {
         Ok(true)
     }
 
-    /// Opcodes that write and read the memo.
+    /// Executes an opcode that writes or reads the memo; returns false for any other.
     fn memo(&mut self, op: u8) -> Step<bool> {
         match op {
             b'p' | b'q' | b'r' | 0x94 => {
@@ -288,7 +288,8 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Opcodes that import names or call them in Python. Here they are only recorded.
+    /// Handles an opcode that imports or calls a name in Python, which is only recorded here;
+    /// returns false for any other.
     fn call(&mut self, op: u8) -> Step<bool> {
         match op {
             b'c' => {

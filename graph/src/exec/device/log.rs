@@ -45,7 +45,7 @@ pub(super) fn kernels(prepared: &Prepared, list: &LaunchList) {
         return;
     }
     let mut choices: BTreeMap<(&str, Vec<&str>), (usize, String)> = BTreeMap::new();
-    // The first work copies the inputs; the remaining works follow the schedule.
+    // The first piece of work copies the inputs; the others follow the schedule.
     for (launch, work) in prepared.schedule.launches().iter().zip(&list.works()[1..]) {
         let node = &prepared.program.nodes()[launch.node.index()];
         let kernels = work.kernels().map(|kernel| kernel.kernel).collect();

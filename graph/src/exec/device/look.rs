@@ -89,7 +89,8 @@ impl DeviceExecutor {
             };
             let at =
                 |source| GraphError::Node { node: work.name.clone(), source: Box::new(source) };
-            // The first work stages the inputs; the last switches the buffers.
+            // The first piece of work copies the inputs, the last switches the input buffers;
+            // neither belongs to a node.
             let node = if position == 0 { None } else { nodes.next() };
             let Some(node) = node else {
                 run().map_err(at)?;

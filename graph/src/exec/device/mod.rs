@@ -74,7 +74,7 @@ impl SharedArena {
 
 impl Drop for SharedArena {
     fn drop(&mut self) {
-        // A failing device has already reported its error.
+        // The error is ignored: a failing device has already reported one.
         let _ = self.device.free(self.ptr);
     }
 }
@@ -155,7 +155,7 @@ impl DeviceExecutor {
             .map(|list| log::captured(device.as_ref(), list))
             .collect::<Result<_, GraphError>>()?;
         let homes = programs.iter().map(|p| p.homes(&place, state)).collect();
-        // Graphs are uploaded on the stream of their capture, but replayed on a different one.
+        // Waits for the upload of the graphs, which are replayed on a different stream.
         device.synchronize()?;
         Ok(Self {
             device,
@@ -300,7 +300,7 @@ impl Drop for DeviceExecutor {
     fn drop(&mut self) {
         let [first, second] = self.buffers.each_ref().map(|buffer| buffer.memory);
         for ptr in [first, second, self.inputs, self.index] {
-            // A failing device has already reported its error.
+            // The error is ignored: a failing device has already reported one.
             let _ = self.device.free(ptr);
         }
         let _ = self.device.free_pinned(self.done);
@@ -324,11 +324,11 @@ fn whole_step(
     let take = take_inputs(ends, prepared.input_bytes());
     list.push(Work::new("take_inputs", vec![take.into()]));
     let nodes = prepared.launches(place)?;
-    // The last work on each stream except the main stream.
+    // The last piece of work on each stream except the main stream.
     let mut beside = BTreeMap::new();
     for work in nodes.works() {
         let mut work = work.clone();
-        // All nodes run after the copy of the inputs, which is work 0.
+        // All nodes run after the copy of the inputs, which is at index 0 of the list.
         work.waits.iter_mut().for_each(|w| *w += 1);
         if work.stream > 0 && work.waits.is_empty() {
             work.waits.push(0);
@@ -339,7 +339,8 @@ fn whole_step(
             beside.insert(stream, position);
         }
     }
-    // The last work waits for all streams, so a step that counts as done is done on every stream.
+    // The end of the step waits for all streams, so a step that counts as done is done on every
+    // stream.
     let body = Body::Tasks(vec![finish_step(ends).into()]);
     let waits = beside.into_values().collect();
     list.push(Work { name: "finish_step".into(), body, stream: 0, waits });

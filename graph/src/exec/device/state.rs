@@ -185,7 +185,7 @@ impl DeviceState {
 
 impl Drop for DeviceState {
     fn drop(&mut self) {
-        // A failing device has already reported its error.
+        // The error is ignored: a failing device has already reported one.
         let _ = self.device.free(self.memory);
         for pinned in self.entries.values().filter_map(|e| e.pinned) {
             let _ = self.device.free_pinned(pinned);

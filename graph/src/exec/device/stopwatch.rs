@@ -14,7 +14,7 @@ use device::{Device, DevicePtr, Event, Pinned, Stream};
 use crate::GraphError;
 use crate::plan::ALIGNMENT;
 
-/// Maximum number of copies in the lead.
+/// Maximum number of copies that precede a measurement (the lead).
 const MAX_COPIES: usize = 64;
 /// Number of event pairs from which the cost of one pair is estimated.
 const COST_PAIRS: usize = 200;
@@ -71,7 +71,8 @@ impl Stopwatch {
         })
     }
 
-    /// Begins a measurement: the lead, then the first mark.
+    /// Begins a measurement: enqueues the lead, then the event at which the first piece of work
+    /// starts.
     pub(super) fn begin(&mut self, stream: Stream) -> Result<(), GraphError> {
         self.device.record(self.start, stream)?;
         for _ in 0..self.copies {
@@ -82,7 +83,7 @@ impl Stopwatch {
         self.mark(stream)
     }
 
-    /// Ends a piece of work.
+    /// Records the event that ends a piece of work and starts the next.
     pub(super) fn mark(&mut self, stream: Stream) -> Result<(), GraphError> {
         assert!(self.recorded < self.marks.len(), "{} pieces at most", self.marks.len() - 1);
         self.device.record(self.marks[self.recorded], stream)?;
@@ -158,7 +159,7 @@ impl Stopwatch {
 
 impl Drop for Stopwatch {
     fn drop(&mut self) {
-        // A failing device has already reported its error.
+        // The error is ignored: a failing device has already reported one.
         let _ = self.device.free(self.lead);
         let _ = self.device.free_pinned(self.other_data);
         self.marks.iter().chain([&self.start]).for_each(|event| self.device.free_event(*event));

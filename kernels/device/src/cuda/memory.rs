@@ -169,7 +169,7 @@ mod tests {
     use super::width;
 
     #[test]
-    fn aligned_words_are_copied_whole() {
+    fn aligned_words_are_copied_in_one_access() {
         let widths = |offset: usize, bytes: usize| {
             let (mut at, mut list) = (0, vec![]);
             while at < bytes {

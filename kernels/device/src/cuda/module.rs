@@ -137,8 +137,8 @@ impl Kernels {
         Module::of_ptx(&self.context, &source.path, set.ptx(source))
     }
 
-    /// The kernel's resources, if they differ from the manifest's, which plans rely on: local
-    /// memory in a hot loop is slow.
+    /// The kernel's resources, if they differ from the manifest's, which plans assume: more local
+    /// memory makes a kernel slower.
     fn remark(&self, kernel: &Kernel, takes: [u32; 2]) -> Option<Remark> {
         let planned = planned(kernel, self.context.gpu.capability.major)?;
         let planned = [planned.registers, planned.stack_bytes];
@@ -177,7 +177,8 @@ struct Module {
     context: Arc<Context>,
 }
 
-// SAFETY: a module is a handle; several threads with the context current may use it at once.
+// SAFETY: a module is a handle, which several threads may use at once if the context is current on
+// each.
 unsafe impl Send for Module {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Module {}
@@ -275,8 +276,8 @@ pub(super) struct Function {
     _module: Arc<Module>,
 }
 
-// SAFETY: a function is a handle; several threads with the context current may use it at once. It
-// keeps its module alive.
+// SAFETY: a function is a handle, which several threads may use at once if the context is current
+// on each. It keeps its module alive.
 unsafe impl Send for Function {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Function {}

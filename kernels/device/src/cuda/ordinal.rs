@@ -38,7 +38,7 @@ fn choose(
             let from = if chosen { " in CUDA_VISIBLE_DEVICES" } else { "" };
             let reason = format!(
                 "{local_ranks} ranks on this machine need a GPU each, and {there} visible{from}; \
-                 start fewer ranks, or show each its own GPU"
+                 start fewer ranks, or set CUDA_VISIBLE_DEVICES to one GPU for each rank"
             );
             Err(match gpus {
                 0 => DeviceError::Absent(reason),
@@ -78,7 +78,7 @@ mod tests {
     fn more_ranks_than_gpus_prints_one_line_error() {
         let said =
             |gpus, chosen| choose(1, 4, gpus, chosen, false).expect_err("too few").to_string();
-        let rest = "; start fewer ranks, or show each its own GPU";
+        let rest = "; start fewer ranks, or set CUDA_VISIBLE_DEVICES to one GPU for each rank";
         let need = "4 ranks on this machine need a GPU each, and ";
         // With too few GPUs, a run must not silently fall back to the CPU.
         let call = "choosing a GPU: ";

@@ -32,8 +32,9 @@ pub(super) struct Stream {
     context: Arc<Context>,
 }
 
-// SAFETY: a stream is a handle; several threads with the context current may use it at once. (Only
-// a capture is bound to the thread that began it; the driver rejects calls from other threads.)
+// SAFETY: a stream is a handle, which several threads may use at once if the context is current on
+// each. (Only a capture is bound to the thread that began it; the driver rejects calls from other
+// threads.)
 unsafe impl Send for Stream {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Stream {}
@@ -146,8 +147,8 @@ impl Stream {
     pub(super) fn download(&self, from: DevicePtr, bytes: &mut [u8]) -> Result<(), DeviceError> {
         self.context.bind()?;
         let call = || "copying bytes from the GPU".to_string();
-        // SAFETY: the slice is as long as the copy, and borrowed until the copy is done: nothing
-        // returns before the second call has waited for it.
+        // SAFETY: the slice is as long as the copy, and borrowed until the copy is done: the second
+        // call waits for it, and no return precedes that call.
         let (copied, waited) = unsafe {
             let copied = match bytes {
                 [] => Ok(()),
@@ -242,7 +243,8 @@ pub(super) struct Event {
     context: Arc<Context>,
 }
 
-// SAFETY: an event is a handle; several threads with the context current may use it at once.
+// SAFETY: an event is a handle, which several threads may use at once if the context is current on
+// each.
 unsafe impl Send for Event {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Event {}

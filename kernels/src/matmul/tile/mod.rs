@@ -33,7 +33,7 @@ const MR: usize = 6;
 /// Columns of the tile, except in AVX-512.
 const NR: usize = 16;
 
-/// Columns of a group, except in AVX-512.
+/// Columns per group (one vector register), except in AVX-512.
 const LANES: usize = 8;
 
 /// Possible numbers of columns of a tile, and so of a panel.

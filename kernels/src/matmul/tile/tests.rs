@@ -119,7 +119,7 @@ fn gather_matches_definition() {
 
 #[test]
 #[should_panic(expected = "outside its input")]
-fn row_past_end_is_rejected() {
+fn gathered_row_outside_input_is_rejected() {
     let x = [0.0; 20];
     let taps = TapRange::new(&[0], 0, 8);
     let mut table = RowTable::new();

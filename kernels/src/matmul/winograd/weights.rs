@@ -45,8 +45,8 @@ fn lens(s: &ConvShape, panel: usize) -> [usize; 3] {
     [tiles * s.filters, tiles * channels, s.filters * channels].map(|len| POINTS * len)
 }
 
-/// Elements of workspace that [`WeightGradient::run`] needs, for any tile; 0 if it does not support
-/// the convolution.
+/// Elements of workspace that [`WeightGradient::run`] needs, for any register tile; 0 if it does
+/// not support the convolution.
 pub(in crate::matmul) fn workspace_len(s: &ConvShape) -> usize {
     if !takes(s, MIN_CHANNELS_OF_SUMS) {
         return 0;
@@ -197,8 +197,8 @@ impl Packed<'_> {
 
 wide! {
     /// Copies values `[16][tiles][depth]`, starting at channel `from.1`, in `count` pieces of
-    /// `width`, usually `W`, to the part's rows `[16][count]`. Each row contains one piece of all
-    /// tiles in the part's columns.
+    /// `width` channels, usually `W`, to the part's rows `[16][count]`. Each row then holds one
+    /// piece of each of these tiles.
     fn copy[const W](
         values: &[f32],
         from: (usize, usize),

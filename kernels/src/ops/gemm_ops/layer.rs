@@ -50,7 +50,8 @@ impl Layer {
     }
 
     /// Multiply-adds of the GEMM on a GPU divided by those of the layer, for `channels` and
-    /// `filters`: above 1 if small groups are merged and filled with zeros.
+    /// `filters`: above 1 if small groups are merged into one GEMM, which also multiplies the zeros
+    /// between them.
     pub fn depth_on_gpu(self, channels: usize, filters: usize) -> usize {
         let Self::Conv2d { groups, .. } = self else { return 1 };
         let shape = ConvShape { groups, ..ConvShape::matrix(1, channels, filters) };

@@ -7,7 +7,8 @@ use kernels::ops::accuracies::{Accuracies, AccuraciesInputs, Count};
 use super::rpn::Proposals;
 use crate::model::net::{Net, Truth};
 
-/// Adds the counting node, if the config requests it; call after adding the losses.
+/// Adds the node that counts predictions, if the config requests accuracies; call it after adding
+/// the losses.
 pub(super) fn count(
     net: &mut Net<'_>,
     proposals: Proposals,

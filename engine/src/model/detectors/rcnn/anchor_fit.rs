@@ -1,4 +1,5 @@
-//! Measures how well anchors match the objects of a data set, for the data page.
+//! Measures how well anchors match the objects of a data set, for the page of `onegraph inspect
+//! data`.
 
 use kernels::boxes::Box4;
 
@@ -8,7 +9,7 @@ use crate::model::detectors::{Object, ObjectNotes};
 
 /// Upper bounds of the bins of object sides in the table.
 const SIDES: [f64; 8] = [8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, f64::INFINITY];
-/// Factors tried on the anchor sizes.
+/// Factors by which the config's anchor sizes are multiplied, to find sizes that match better.
 const FACTORS: [f32; 7] = [0.25, 0.5, 0.625, 0.75, 1.25, 1.5, 2.0];
 
 /// Notes on how well the config's anchors match the objects.
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn best_anchor_matches_hand_computed_iou() {
+    fn iou_with_best_anchor_matches_hand_computed_value() {
         let anchors = Anchors(vec![(8.0, [32.0, 32.0]), (16.0, [64.0, 64.0])]);
         let best = |sides, middle| anchors.best(&Object { sides, middle });
         assert_eq!(best([32.0, 32.0], [40.0, 80.0]), 1.0);

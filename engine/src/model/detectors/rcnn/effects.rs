@@ -2,7 +2,7 @@
 
 use crate::config::{BoxLoss, Config, Idle, MaskTargetRule};
 
-/// Keys that have no effect for certain values of a different key.
+/// Keys that have no effect for certain values of another key.
 pub(super) const IDLE: &[Idle] = &[
     Idle {
         keys: &["model.box_head.norm"],
@@ -37,7 +37,7 @@ pub(super) const IDLE: &[Idle] = &[
     },
 ];
 
-/// Messages about combinations of values that leave a part untrained.
+/// Messages about combinations of config values that leave a part of the model untrained.
 pub(super) fn advice(config: &Config) -> Vec<String> {
     let (rpn, roi) = (&config.model.rpn, &config.model.roi);
     let untrained = [

@@ -65,12 +65,12 @@ impl Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CellRule {
-    /// Around the cell's corner; corners are rounded after scaling to the anchor's size.
+    /// Centred on the cell's corner; the anchor's corners are rounded after scaling to its size.
     Centered,
-    /// Around the centre of the cell's pixels (inclusive corners); rounded at the size of the
-    /// stride, then scaled.
+    /// Centred on the cell's pixels (inclusive corners); the sides of a box with the cell's area
+    /// are rounded, then scaled to the anchor's size.
     Detectron,
-    /// Around the cell's corner, not rounded.
+    /// Centred on the cell's corner, not rounded.
     Exact,
 }
 
@@ -318,7 +318,8 @@ pub(super) fn to_detect(model: &mut Model) {
     (roi.batch_size_per_image, roi.fg_iou, roi.bg_iou) = (1, 1.0, 0.0);
 }
 
-/// Validation losses need batches of complete groups if proposals are selected per group.
+/// If proposals are selected per group of images, validation losses need batches that consist of
+/// complete groups.
 fn groups_of_proposals(config: &Config, check: &mut Check) {
     let (batch, group) = (config.eval.batch_size, config.train.images_per_group.max(1));
     let in_groups = config.eval.loss && config.model.rpn.post_nms_scope == PostNmsScope::Batch;

@@ -74,9 +74,9 @@ fn normed(model: &Model) -> Vec<Normed> {
     [of_boxes].into_iter().chain(model.kind.has_masks().then_some(of_masks)).collect()
 }
 
-/// The class and mask predictors depend on the number of classes, except class-agnostic box deltas,
-/// which have exactly four rows, while per-class deltas have four for the background plus four per
-/// class.
+/// The class, box and mask predictors depend on the number of classes, except the predictor of
+/// class-agnostic box deltas, which has exactly four rows; per-class deltas have four rows for the
+/// background plus four per class.
 fn depends_on_classes(name: &str, shape: &[usize]) -> bool {
     const PREDICTORS: [&str; 2] =
         ["roi_heads.box_predictor", "roi_heads.mask_predictor.mask_fcn_logits."];

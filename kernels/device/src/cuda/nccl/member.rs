@@ -10,7 +10,8 @@ use std::time::Duration;
 use super::library::{Library, Raw};
 use crate::DeviceError;
 
-/// Time limit for another thread's NCCL call, which delays leaving the group, and for leaving it.
+/// Maximum time to wait for another thread's NCCL call before leaving the group, and for the leave
+/// itself.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A communicator; null once it is released.
@@ -59,8 +60,8 @@ impl Member {
         !self.has_left.swap(true, Ordering::SeqCst)
     }
 
-    /// Releases the communicator, once, on a separate thread that calls `prepare` first. This
-    /// thread waits at most [`PATIENCE`] for it.
+    /// Releases the communicator, once, on a separate thread that calls `prepare` first. The
+    /// calling thread waits at most [`PATIENCE`] for the separate one.
     pub(super) fn leave(
         &self,
         prepare: impl FnOnce() -> Result<(), DeviceError> + Send + 'static,
@@ -150,7 +151,8 @@ mod tests {
         0
     }
 
-    /// A member whose library has this abort function; the test calls no function marked as unused.
+    /// A member whose library has this abort function; the tests never call the functions named
+    /// `unused_*`.
     fn member(abort: extern "C" fn(Raw) -> c_int) -> Arc<Member> {
         extern "C" fn unused_id(_: *mut UniqueId) -> c_int {
             1
@@ -175,7 +177,7 @@ mod tests {
         extern "C" fn no_detail(_: Raw) -> *const c_char {
             ptr::null()
         }
-        // SAFETY: any installed library serves; none of its functions is called.
+        // SAFETY: any installed library will do, since none of its functions is called.
         let some = unsafe { libloading::Library::new("libc.so.6") }.expect("libc");
         let library = Box::leak(Box::new(Library {
             version: OLDEST,
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn leaving_a_group_is_bounded_even_if_nccl_hangs() {
+    fn leaving_nccl_group_times_out_if_nccl_hangs() {
         let member = member(never);
         assert_eq!(member.check(), Ok(()));
         let (sender, receiver) = mpsc::channel();
@@ -206,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_inside_nccl_does_not_block_check_or_exit() {
+    fn check_and_leave_return_while_another_thread_is_in_nccl() {
         let member = member(at_once);
         let inside = member.lock();
         assert_eq!(member.check(), Ok(()));
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn abandoned_group_does_not_all_reduce() {
+    fn calls_after_leaving_nccl_group_fail() {
         let member = member(at_once);
         assert_eq!(member.leave(|| Ok(())), Ok(()));
         assert_eq!(member.raw(&member.lock()), Err(left()));

@@ -20,8 +20,8 @@ use member::Member;
 
 /// The NCCL variable for all-reduces in the switch (NVLink SHARP).
 const NVLS: &str = "NCCL_NVLS_ENABLE";
-/// The variable of NCCL (2.22 and newer) that delays an algorithm's connections to its first use,
-/// which would be during a capture.
+/// The variable of NCCL (2.22 and newer) that postpones an algorithm's connections until its first
+/// use, which would be during a capture.
 const LATE_CONNECTIONS: &str = "NCCL_RUNTIME_CONNECT";
 
 /// Options for joining a group of ranks.

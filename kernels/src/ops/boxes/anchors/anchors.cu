@@ -12,7 +12,7 @@
 constexpr int MAX_CELLS = 64;
 constexpr int MAX_PARTS = 8;
 
-// Some cell anchors of a level, starting at `cell`, at each of its positions.
+// A range of a level's cell anchors, from `cell` on, shifted to each position of the level.
 struct Part {
   uint64_t first;  // output row of the first cell anchor at position 0
   int width;       // positions in a row of the map

@@ -69,7 +69,7 @@ impl Kernel for Anchors {
     }
 }
 
-/// Maximum cell anchors and parts per launch, as in `anchors.cu`.
+/// Maximum cell anchors, and maximum [`Part`]s, per launch, as in `anchors.cu`.
 const MAX_CELLS: usize = 64;
 const MAX_PARTS: usize = 8;
 

@@ -48,7 +48,7 @@ mod tests {
     use crate::case::hand::{run, tensor};
     use crate::case::index;
 
-    /// Two levels of one anchor each; the second anchor of the list belongs to the second level.
+    /// Two levels of one anchor each: anchor 1 is the anchor of the second level.
     #[test]
     fn decode_proposals_matches_hand_computed_values() {
         let anchors = [[0.0, 0.0, 10.0, 20.0], [50.0, 50.0, 70.0, 90.0]].concat();

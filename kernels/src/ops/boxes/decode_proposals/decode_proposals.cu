@@ -9,8 +9,8 @@
 //   boxes    [N, rows, 4]  float       out  decoded and clipped
 //   scores   [N, rows]     float       out  sigmoid of the logit, or -1: invalid
 //
-// Launch: a thread per row, blocks of 256; a row is written by the launch that has its anchor's
-// level.
+// Launch: a thread per row, blocks of 256; a row is written by the launch that processes the level
+// of its anchor.
 // Cost: two scattered sectors and 44 bytes per row (106,000 rows at 12 images); latency-bound.
 // Numerics: fp32, the CPU's operations in its order.
 // Edge cases: an invalid anchor index gives zeros and -1.

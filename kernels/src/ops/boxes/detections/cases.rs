@@ -10,8 +10,8 @@ type Shape = (usize, usize, usize, usize);
 
 /// No image, RoI, class or output slot; one of each; prime sizes; 1000 RoIs in each of two images
 /// with 80 classes. Then RoIs not sorted by image, some with NaN logits; more RoIs per class than
-/// CUDA sorts in shared memory (2,048), with more survivors than a chunk of 64; and deltas shared
-/// by all classes.
+/// CUDA sorts in shared memory (2,048), of which more survive NMS than a chunk of 64; and deltas
+/// shared by all classes.
 pub fn cases() -> Vec<OpCase> {
     let shapes: [Shape; 7] = [
         (0, 3, 2, 5),

@@ -24,7 +24,8 @@
 // Passes: score each class of each RoI; sort and NMS per class and image; count; merge the classes
 // of each image. Orders are (score descending, roi * classes + class ascending). NMS tests 64 boxes
 // at a time against those already kept, since at most per_image are kept and few per class pass the
-// score threshold. The classes read 4 * M * classes * N bytes of scores from L2.
+// score threshold. The sorts of all classes and images read 4 * M * classes * N bytes of scores
+// from L2.
 #include "boxes.cuh"
 #include "nms.cuh"
 #include "real.cuh"
@@ -101,7 +102,7 @@ detections_score_f16(const real* RESTRICT logits, const Rois rois, const Setting
   }
 }
 
-// Scratch memory of the classes.
+// Scratch memory: scores, candidates and survivors of each class.
 struct Scratch {
   const float* scores;  // [num_classes, M]
   uint64_t* keys;       // [num_classes, M]: used if there are more candidates than SORT_CAPACITY
@@ -110,7 +111,8 @@ struct Scratch {
   int* kept_counts;     // [N, num_classes]
 };
 
-// Finds the rows of a chunk that suppress one another, 16 bits per thread.
+// For each box of a chunk, a mask of the earlier boxes of the chunk that suppress it; each thread
+// writes 16 bits.
 DEVICE void compare_chunk(const Box* chunk, int count, const Setting& setting, uint16_t* overlaps) {
   const int row = threadIdx.x % NMS_CHUNK, part = threadIdx.x / NMS_CHUNK;
   unsigned bits = 0;
@@ -177,7 +179,8 @@ detections_classes_f16(const Rois rois, const Setting setting, const Scratch scr
   const int num_rois = min(*rois.count, setting.max_rois);
   const uint64_t column = (uint64_t)c * setting.max_rois;
   const float* scores = scratch.scores + column;
-  // Candidates are stored after the RoIs of the images before, so each image has enough space.
+  // An image's candidates begin at the number of RoIs of earlier images, so each image has enough
+  // space.
   int count = 0, start = 0;
   for (int roi = threadIdx.x; roi < num_rois; roi += THREADS) {
     const int image = rois.image_idx[roi];
@@ -229,7 +232,7 @@ struct Found {
 };
 
 // Writes each survivor at its rank within its image. One thread per slot of a class and per row of
-// the output; grid: their blocks, N (at least 1).
+// the output; grid: blocks of these threads, N (at least 1).
 KERNEL(THREADS)
 detections_merge_f16(const Rois rois, const Setting setting, const Scratch scratch,
                      const int* RESTRICT counts, const Found found) {

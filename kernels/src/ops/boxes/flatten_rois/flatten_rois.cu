@@ -35,7 +35,7 @@ flatten_rois(const float4* RESTRICT proposals, const int* RESTRICT counts, float
     rois[before + place] = proposals[(uint64_t)image * capacity + place];
     image_idx[before + place] = image;
   } else {
-    // As many unused slots precede this slot as padding rows precede its row.
+    // The number of padding rows before this row is the number of unused slots before this slot.
     const int row = all + image * capacity - before + place - count;
     rois[row] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     image_idx[row] = -1;

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn non_square_map_is_rejected() {
+    fn keypoint_peaks_of_non_square_map_is_rejected() {
         let inputs = |maps: [usize; 2]| {
             let logits = vec![0.0; maps[0] * maps[1]];
             [tensor(&maps, logits), tensor(&[2, 4], [0.0; 8]), ints(&[1])]

@@ -4,7 +4,7 @@
 //   maps   [M * K, S * S]  real   in   logits
 //   boxes  [M, 4]          float  in   boxes in network pixels
 //   count  [1]             int    in   rows in use
-//   peaks  [M, K, 4]       float  out  x and y relative to the box, logit, share of exponentials
+//   peaks  [M, K, 4]       float  out  x and y relative to the box, logit, its softmax over the map
 //
 // Launch: a block of 256 threads per map.
 // Cost: 8 operations per pixel of the boxes, 0.5 GFLOP for 100 boxes of 200 x 200 and 17 keypoints;
@@ -46,7 +46,8 @@ DEVICE Taps taps_of(int at, int side, float scale) {
   return taps;
 }
 
-// A pixel of an upsampled map; the maximum takes the greater value, then the earlier pixel.
+// The maximum so far, and its pixel in the upsampled map; of equal values the earlier pixel is
+// kept.
 struct Peak {
   float value;
   int at;
@@ -66,7 +67,8 @@ DEVICE Peak warp_peak(Peak peak) {
   return peak;
 }
 
-// The centre of pixel `at` relative to a side of length `extent` (at least 1) and `pixels` pixels.
+// The centre of pixel `at` of `pixels` as a fraction of a box side of length `extent`, which is
+// upsampled as if it were at least 1.
 DEVICE float share(int at, float extent, int pixels) {
   const float length = fmaxf(extent, 1.0f);
   return extent > 0.0f ? ((float)at + 0.5f) * (length / (float)pixels) / extent : 0.5f;

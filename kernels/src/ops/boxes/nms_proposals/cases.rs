@@ -149,7 +149,7 @@ mod tests {
 
     /// Row 0 suppresses row 1; row 3 is on a different level; row 5 is invalid.
     #[test]
-    fn image_scope_ranks_all_levels_together() {
+    fn nms_image_scope_ranks_all_levels_together() {
         let outputs = run(&op(5, ProposalScope::Image), &hand_boxes());
         assert_eq!(outputs[2].as_i32(), [10, 23, 12, 24, -1]);
         assert_eq!(outputs[1].as_f32(), [0.9, 0.85, 0.5, 0.5, 0.0]);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn level_scope_ranks_levels_separately() {
+    fn nms_level_scope_ranks_levels_separately() {
         let outputs = run(&op(1, ProposalScope::Level), &hand_boxes());
         assert_eq!(outputs[2].as_i32(), [10, 23, -1, -1, -1, -1]);
         let outputs = run(&op(9, ProposalScope::Level), &hand_boxes());
@@ -170,7 +170,7 @@ mod tests {
     /// 0.9, 0.85, 0.5 and 0.5 from the first and 0.45 from the second; within an image, levels stay
     /// in order.
     #[test]
-    fn batch_scope_limits_proposals_per_image_group() {
+    fn nms_batch_scope_limits_proposals_per_image_group() {
         let twice = |tensor: &HostTensor, shape: &[usize], factor: f32| {
             let values: Vec<f32> = tensor.as_f32().iter().map(|v| v * factor).collect();
             let all = [tensor.as_f32(), &values].concat();

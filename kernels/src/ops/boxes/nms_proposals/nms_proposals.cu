@@ -123,7 +123,7 @@ nms_proposals_sort(const Box* RESTRICT boxes, const float* RESTRICT scores,
       __syncthreads();
     }
     own = next_level(levels, rows, own, false, sums, lowest);
-    // One block marks the end.
+    // One block marks the end of the list of groups.
     if (own.size == 0 && threadIdx.x == 0 && blockIdx.x == 0) groups[l + 1] = {-1, 0};
   }
   if (rows == 0 && threadIdx.x == 0 && blockIdx.x == 0) groups[0] = {-1, 0};
@@ -211,7 +211,7 @@ nms_proposals_walk(const Scratch scratch, int rows, int max_kept, float threshol
   const uint64_t image = (uint64_t)blockIdx.y * rows, n = blockIdx.y;
   const Group* groups = scratch.groups + n * (rows + LEVEL_SLOTS);
   const uint64_t* words = scratch.overlaps + n * chunks * BAND * NMS_CHUNK;
-  // Only the end of the list is marked, so all groups before this block's must be visited.
+  // The list of groups has only an end mark, so the loop also visits the groups of other blocks.
   for (int g = 0; groups[g].start >= 0; g++) {
     if (g % LEVEL_SLOTS != (int)blockIdx.x) continue;
     const int start = groups[g].start, end = start + groups[g].count;
@@ -219,8 +219,9 @@ nms_proposals_walk(const Scratch scratch, int rows, int max_kept, float threshol
     for (int c = threadIdx.x; c < chunks; c += WALK_THREADS) removed[c] = 0;
     __syncthreads();
     int total = 0;
-    // A warp loads the mask words of a chunk before it is known which rows are kept, and the words
-    // within a chunk one step ahead: steps are sequential, so their latencies would add up.
+    // Chunks are processed one after the other, so load latencies would add up: a warp loads its
+    // mask words before it is known which rows are kept, and warp 0 loads the words that compare
+    // the next chunk with itself one step ahead.
     Words rivals;
     if (warp == 0) rivals = load_words(words, start / NMS_CHUNK, 0);
     for (int c = start / NMS_CHUNK; c * NMS_CHUNK < end && total < max_kept; c++) {
@@ -255,7 +256,8 @@ nms_proposals_walk(const Scratch scratch, int rows, int max_kept, float threshol
   }
 }
 
-// Survivors that a thread of the selection reads at once: a level's 2,000 in one round.
+// Survivors that a thread of the selection reads at once; a block then reads a level's 2,000 in one
+// round.
 constexpr int IN_FLIGHT = 8;
 
 // Survivors of a group of images, from which the best are selected.
@@ -288,8 +290,9 @@ struct ImageGroup {
     }
   }
 
-  // Finds the boundary of the first `need` among the 32-bit values of the survivors for which
-  // `value(key, image, v)` is true. `ties` is the number of values equal to it.
+  // Radix select: finds the `need`-th smallest of the values `v` that `value(key, image, v)`
+  // assigns to survivors, without those for which it returns false. `ties` is the number of values
+  // equal to the result.
   template <typename F>
   DEVICE Boundary boundary(int need, F value, unsigned* histogram, int* sums, int& ties) const {
     Boundary found{0, need};
@@ -313,8 +316,8 @@ struct ImageGroup {
   }
 };
 
-// Reduces the survivors of each group of images to its best `keep`: the counts of its levels
-// shrink. Grid: groups of images.
+// Keeps only the best `keep` survivors of each group of images, by reducing the counts of their
+// levels. Grid: groups of images.
 KERNEL(SELECT_THREADS)
 nms_proposals_cut(const Scratch scratch, int rows, int images, int keep) {
   SHARED(unsigned, histogram, DIGITS);
@@ -330,7 +333,8 @@ nms_proposals_cut(const Scratch scratch, int rows, int images, int keep) {
     return true;
   };
   const Boundary best = group.boundary(keep, rank, histogram, sums, ties);
-  // Among rows of equal rank, the lowest image and row win.
+  // If not all survivors with the lowest kept score fit, the first ones in order of image and row
+  // are kept, up to place `last`.
   unsigned last = 0xffffffffu;
   if (best.need < ties) {
     const auto place = [rows, best](uint64_t key, int image, unsigned& v) {
@@ -351,9 +355,9 @@ nms_proposals_cut(const Scratch scratch, int rows, int images, int keep) {
   }
 }
 
-// Merges the groups of an image: a survivor's slot is its rank among all of them (by_image), or
-// follows those of the levels before. One thread per slot of the sorted rows and of the output;
-// grid: their blocks, N.
+// Writes the survivors of an image to the output: by rank among all of them (by_image), or level
+// after level. One thread per slot of the sorted rows and of the output; grid: blocks of these
+// threads, N.
 KERNEL(256)
 nms_proposals_merge(const Box* RESTRICT boxes, const float* RESTRICT scores,
                     const int* RESTRICT idx, const Scratch scratch, Box* RESTRICT proposals,

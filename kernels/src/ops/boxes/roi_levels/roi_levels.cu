@@ -3,7 +3,7 @@
 //
 //   rois       [M, 4]  float  in   boxes in network pixels
 //   image_idx  [M]     int    in   image of the RoI, below 0 in padding rows
-//   levels     [M]     int    out  level; 0 in padding rows
+//   levels     [M]     int    out  level - min_level; 0 in padding rows
 //
 // Launch: a thread per RoI, blocks of 256.
 // Cost: 24 bytes per RoI; latency-bound.

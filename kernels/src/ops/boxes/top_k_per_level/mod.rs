@@ -223,8 +223,8 @@ fn group(plan: &Plan, args: &LaunchArgs<'_>, levels: &Arg, half: bool) -> Vec<La
     launches
 }
 
-/// The kernel argument `Levels`. `first` is the index of the levels' first anchor, and their first
-/// slot in a row of the output `idx`.
+/// The kernel argument `Levels`. `first` holds the index of the first anchor of these levels, and
+/// their first slot in a row of the output `idx`.
 fn levels_arg(
     plan: &Plan,
     logits: &[Buffer<'_>],

@@ -35,13 +35,13 @@ struct Levels {
   const T* logits[MAX_LEVELS];
   int len[MAX_LEVELS];      // anchors per image
   int kept[MAX_LEVELS];     // anchors kept in the output
-  int first[MAX_LEVELS];    // index of the first among the anchors of all levels
+  int first[MAX_LEVELS];    // index of its first anchor among those of all levels
   int slot[MAX_LEVELS];     // first slot in a row of the output
   int selects[MAX_LEVELS];  // 1: too large to be sorted directly
   int num_levels;
-  int level;   // index of the first
+  int level;   // index of the first level
   int slots;   // slots in a row of the output
-  int blocks;  // blocks of SPAN that the largest level takes
+  int blocks;  // blocks of SPAN logits in the largest level that is not sorted directly
 };
 static_assert(sizeof(Levels<half>) == 28 * MAX_LEVELS + 16, "as the launch lays it out");
 
@@ -82,7 +82,7 @@ struct Passes<float> {
   static constexpr int COUNT = 3;
 };
 
-// The boundary of the first `kept` ranks after `passes` digits.
+// The first `passes` digits of the `kept`-th rank, from the histograms of these digits.
 DEVICE Boundary boundary_after(int passes, const unsigned* histograms, int kept, int* sums) {
   Boundary boundary{0, kept};
   for (int pass = 0; pass < passes; pass++)
@@ -118,7 +118,7 @@ DEVICE void begin(const Levels<T>& levels, Scratch scratch, int* RESTRICT level_
   }
 }
 
-// Counts the next digit of the ranks at the boundary so far.
+// Histogram of digit `pass` of the ranks whose earlier digits equal those of the boundary.
 template <typename T>
 DEVICE void histogram(const Levels<T>& levels, Scratch scratch, int pass) {
   SHARED(unsigned, bins, DIGITS);
@@ -129,8 +129,8 @@ DEVICE void histogram(const Levels<T>& levels, Scratch scratch, int pass) {
   const Boundary boundary = boundary_after(pass, histograms, levels.kept[place.level], sums);
   for (int d = threadIdx.x; d < DIGITS; d += SELECT_THREADS) bins[d] = 0;
   __syncthreads();
-  // Equal digits in a row are counted together: at the start of training nearly all are equal, and
-  // their atomics would wait for one another.
+  // A run of equal digits takes one atomic: at the start of training nearly all digits are equal,
+  // and atomics on the same bin are serialized.
   int run = 0;
   unsigned run_digit = 0;
   for (int round = 0; round < ROUNDS; round++) {

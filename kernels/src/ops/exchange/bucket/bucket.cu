@@ -6,7 +6,7 @@
 //
 // empty_bucket, for each of up to 64 gradients:
 //   grad    [len]    float  out  the gradient
-//   bucket  [total]  real   in   its elements, from element first on
+//   bucket  [total]  real   in   holds the gradient from element first on
 //
 // Launch: blocks of 256 threads, 4,096 elements per block; first_block maps blocks to gradients.
 // Cost: 6 bytes per element, 0.26 GB for the 44 million of Mask R-CNN R50-FPN; memory-bound.
@@ -33,7 +33,7 @@ struct Gradients {
 };
 static_assert(sizeof(Gradients) == 28 * CAPACITY, "the launch builds it");
 
-// The elements of a block.
+// The elements that a block copies.
 struct Span {
   int i;           // the gradient
   uint64_t first;  // first of the gradient's elements

@@ -67,14 +67,14 @@ mod tests {
     }
 
     #[test]
-    fn too_narrow_ring_is_rejected() {
+    fn publish_to_too_narrow_ring_is_rejected() {
         let refused =
             run_updating(&Publish, &[losses(&[1.0; 3])], &mut ring(4, 3)).expect_err("narrow");
         assert!(refused.to_string().contains("at least 4"), "{refused}");
     }
 
     #[test]
-    fn fp16_tensor_is_rejected() {
+    fn publish_of_fp16_tensor_is_rejected() {
         let half = tensor(&[1], [1.0]);
         let refused = run_updating(&Publish, &[half], &mut ring(4, 3)).expect_err("fp16");
         assert!(refused.to_string().contains("F32 or I32"), "{refused}");

@@ -134,9 +134,9 @@ fn nearest_cases() -> Vec<OpCase> {
     rows.iter().map(case).collect()
 }
 
-/// With the output of signs: large and small tiles, split-k, and unaligned; with a residual, and
-/// counted. All sums are of small integers and therefore exact, so signs match on every device;
-/// many sums are 0.
+/// With the signs of y as a second output: large and small tiles, split-k, and unaligned; with a
+/// residual and a count. All sums are of small integers and therefore exact, so signs match on
+/// every device; many sums are 0.
 fn signs_cases() -> Vec<OpCase> {
     let relu = Conv2d { relu: true, signs: true, ..Conv2d::new(1, 0) };
     let all = Conv2d { scale: true, bias: true, residual: true, counted: true, ..relu.clone() };
@@ -204,9 +204,9 @@ fn few_cases() -> Vec<OpCase> {
     rows.iter().map(case).collect()
 }
 
-/// Groups that are partly or all merged; groups that fill a tile; groups of one channel; dilation,
-/// with channels that are and are not a multiple of a chunk; groups with dilation; strides, split-k
-/// and every flag.
+/// Grouped convolutions: some or all groups merged; groups that fill a tile; groups of one channel;
+/// dilation, with channels that are and are not a multiple of a chunk; groups with dilation;
+/// strides, split-k and every flag.
 fn grouped_cases() -> Vec<OpCase> {
     let plain = Conv2d::new(1, 0);
     let bias = Conv2d { bias: true, ..plain.clone() };
@@ -307,7 +307,7 @@ mod tests {
 
     /// Images past the count hold NaN and do not affect any output.
     #[test]
-    fn images_past_count_are_not_read() {
+    fn conv_does_not_read_images_past_count() {
         let counted = true;
         let count = constant(&[1], 1);
         let x = tensor(&[2, 1, 1, 1], [3.0, f32::NAN]);

@@ -44,7 +44,7 @@ pub fn cases() -> Vec<OpCase> {
         .collect()
 }
 
-/// The gradient of x with an epilogue: small, unaligned, for an x of maps, and with split-k.
+/// The gradient of x with an epilogue: small, unaligned, with feature maps as x, and with split-k.
 fn epilogue_cases() -> Vec<OpCase> {
     let rows: [(&[usize], usize); 4] =
         [(&[0, 3], 2), (&[5, 7], 11), (&[11, 3, 3, 8], 16), (&[40, 48], 520)];

@@ -112,7 +112,7 @@ const BLOCKS: usize = 128;
 const WORKSPACE_BYTES: usize = BLOCKS * COUNTS * size_of::<i32>();
 
 impl Accuracies {
-    /// Assigns the inputs of a list to names.
+    /// The inputs in `list`, by name.
     fn inputs<'a, T>(&self, list: &'a [T]) -> AccuraciesInputs<&'a T> {
         AccuraciesInputs::of(list, [self.masks; 3])
     }

@@ -1,4 +1,4 @@
-// Binary cross-entropy of logits, mean by group, and its gradient; torch's
+// Binary cross-entropy of logits, averaged over each group of images, and its gradient; torch's
 // binary_cross_entropy_with_logits over the rows whose label is not -1.
 //
 // Launch: the loss is one block of 1,024 threads, the gradient a thread per row in at most 128 such

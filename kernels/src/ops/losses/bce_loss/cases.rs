@@ -31,7 +31,8 @@ fn case(rows: usize, images: usize, ipg: usize, rows_per_image: Option<usize>) -
     OpCase::new(label, BceLoss { ipg, rows_per_image }, inputs).grad(&[0])
 }
 
-/// More groups than the CUDA kernels count at a time, unused images, and rows of unused images.
+/// More groups of images than the CUDA kernels count at a time, unused images, and rows of unused
+/// images.
 fn many_groups(rows_per_image: Option<usize>) -> OpCase {
     let mut case = case(2053, 2053, 1, rows_per_image);
     case.label = "many groups, and rows of no image".into();
@@ -61,7 +62,7 @@ mod tests {
     /// Zero logits cost ln 2 each; a logit of ln 3 has probability 3/4. Group 0 (images 0, 1) has
     /// the mean (ln 2 + ln 4/3) / 2, group 1 (image 2) ln 4; ignored rows may have any values.
     #[test]
-    fn bce_groups_match_hand_computed_values() {
+    fn bce_of_image_groups_matches_hand_computed_values() {
         let third = 3.0f32.ln();
         let inputs = inputs(
             &[0.0, third, f32::NAN, third, f32::NAN],
@@ -78,7 +79,7 @@ mod tests {
 
     /// A group with all images weighs rows equally; groups of one image weigh images equally.
     #[test]
-    fn bce_mean_is_per_group() {
+    fn bce_mean_is_per_image_group() {
         let inputs = inputs(&[0.0, 0.0, 0.0, 9.0], &[0, 0, 0, 0], &[0, 0, 0, 1], 2);
         let loss =
             |ipg| f64::from(run(&BceLoss { ipg, rows_per_image: None }, &inputs)[0].as_f32()[0]);

@@ -1,4 +1,4 @@
-// Loss 1 - GIoU of decoded boxes, by group, and its gradient; torchvision's
+// Loss 1 - GIoU of decoded boxes, normalised by group of images, and its gradient; torchvision's
 // generalized_box_iou_loss (eps 1e-7) after BoxCoder.decode.
 //
 // Launch: the loss is one block of 1,024 threads, the gradient a thread per row in at most 128

@@ -37,7 +37,8 @@ fn case(shape: [usize; 3], count: i32, images: usize, ipg: usize) -> OpCase {
     OpCase::new(label, MaskBceLoss { ipg }, inputs).grad(&[0])
 }
 
-/// More groups than the CUDA kernels count at a time, unused images, and rows of unused images.
+/// More groups of images than the CUDA kernels count at a time, unused images, and rows of unused
+/// images.
 fn many_groups() -> OpCase {
     let mut case = case([1100, 1, 2], 1090, 1100, 1);
     case.label = "many groups, and rows of no image".into();

@@ -1,4 +1,4 @@
-// Binary cross-entropy of mask logits, mean by group, and its gradient.
+// Binary cross-entropy of mask logits, averaged over each group of images, and its gradient.
 //
 // Launch: a block per row, at most 512 blocks of 256 threads; mask_bce_loss_total adds the partial
 // sums.

@@ -58,8 +58,8 @@ impl MaskBceLoss {
 }
 
 impl RowLoss for MaskBceLoss {
-    /// About four blocks per SM: enough loads in flight to saturate memory. With more blocks, each
-    /// of which counts the groups, the counting would add noticeable memory traffic.
+    /// About four blocks per SM: enough loads in flight to saturate memory. Each block also counts
+    /// the rows of each group of images, so more blocks would add noticeable memory traffic.
     const LAUNCH: RowLaunch = RowLaunch::Block(512);
     const FLOPS: [u64; 2] = [6, 5];
     const COUNTED_FROM: i32 = 1;

@@ -36,7 +36,7 @@ mod tests {
     use crate::case::index;
 
     #[test]
-    fn row_without_class_has_zero_probability() {
+    fn mask_without_class_has_zero_probability() {
         let logits = vec![2.0f32.ln(), 5.0, 0.0, 1.0];
         let ints = |v: &[i32]| index(&[v.len()], v);
         let inputs = [tensor(&[4, 1, 1], logits), ints(&[1, 0, 2, 1]), ints(&[3])];

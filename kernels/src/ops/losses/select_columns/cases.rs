@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn indivisible_width_is_rejected() {
+    fn select_columns_with_indivisible_width_is_rejected() {
         let x = tensor(&[3, 4], [0.0; 12]);
         let message = refusal(&SelectColumns { width: 3, modulo: false }, &[x, ints(&[0; 3])]);
         assert!(message.contains("`width` should be a divisor of 4"), "{message}");

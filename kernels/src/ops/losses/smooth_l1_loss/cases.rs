@@ -49,7 +49,8 @@ fn case(
     case.grad_bounds(1e-3, 2e-2)
 }
 
-/// More groups than the CUDA kernels count at a time, unused images, and rows of unused images.
+/// More groups of images than the CUDA kernels count at a time, unused images, and rows of unused
+/// images.
 fn many_groups(rows_per_image: Option<usize>) -> OpCase {
     let mut case = case(2053, 2053, 1.0, 1, rows_per_image);
     case.label = "many groups, and rows of no image".into();

@@ -1,5 +1,5 @@
-// Smooth L1 loss of box deltas, by group, and its gradient: the sum over positive rows divided by
-// the number of sampled rows.
+// Smooth L1 loss of box deltas, and its gradient: for each group of images, the sum over positive
+// rows divided by the number of sampled rows.
 //
 // Launch: the loss is one block of 1,024 threads, the gradient a thread per row in at most 128 such
 // blocks.

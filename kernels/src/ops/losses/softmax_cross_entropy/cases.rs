@@ -40,7 +40,8 @@ fn case(rows: usize, classes: usize, images: usize, ipg: usize) -> OpCase {
     OpCase::new(label, SoftmaxCrossEntropy { ipg, rows_per_image: None }, inputs).grad(&[0])
 }
 
-/// More groups than the CUDA kernels count at a time, unused images, and rows of unused images.
+/// More groups of images than the CUDA kernels count at a time, unused images, and rows of unused
+/// images.
 fn many_groups() -> OpCase {
     let mut case = case(1100, 7, 1100, 1);
     case.label = "many groups, and rows of no image".into();

@@ -1,5 +1,5 @@
-// Softmax cross-entropy, mean by group, and its gradient; torch's cross_entropy over the rows whose
-// label is not -1.
+// Softmax cross-entropy, averaged over each group of images, and its gradient; torch's
+// cross_entropy over the rows whose label is not -1.
 //
 // Launch: a warp per row, at most 128 blocks of 32 warps; softmax_cross_entropy_total adds the
 // partial sums.

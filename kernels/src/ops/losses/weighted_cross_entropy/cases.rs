@@ -44,7 +44,7 @@ fn case(rows: usize, classes: usize, images: usize, ipg: usize, label_smoothing:
     OpCase::new(label, op, inputs).grad(&[0])
 }
 
-/// More groups than blocks, unused images, and rows of unused images.
+/// More groups of images than blocks, unused images, and rows of unused images.
 fn many_groups() -> OpCase {
     let mut case = case(1100, 7, 1100, 1, 0.1);
     case.label = "many groups, and rows of no image".into();
@@ -71,7 +71,7 @@ mod tests {
     /// Two rows, of classes with weights 1 and 3: (1 * ln 2 + 3 * (ln 2 + 0)) / 4, regardless of a
     /// common factor of the weights.
     #[test]
-    fn class_weight_is_normalised_within_group() {
+    fn class_weights_are_normalised_within_image_group() {
         let logits = tensor(&[3, 2], [0.0, 0.0, 5.0, 5.0, f32::NAN, 0.0]);
         let inputs = [logits, ints(&[0, 1, -1]), ints(&[0, 0, 0]), ints(&[1])];
         for scale in [1.0, 64.0] {

@@ -220,7 +220,7 @@ struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// Reads the inputs in the order of the contract.
+    /// Reads the op's inputs, and computes the scales.
     fn of(args: &CpuArgs<'a>, op: &'a WeightedCrossEntropy) -> Self {
         let inputs = WeightedCrossEntropyInputs::of(&args.inputs);
         let (labels, image_idx) = (inputs.labels.i32(), inputs.image_idx.i32());
@@ -284,8 +284,7 @@ impl<'a> Rows<'a> {
         f64::from(self.op.class_weights[class])
     }
 
-    /// Target probability that only a row's own class gets, and the smoothing share that every
-    /// class gets.
+    /// Target probability of only a row's own class, and the label smoothing of every class.
     fn shares(&self) -> (f64, f64) {
         let smoothing = f64::from(self.op.label_smoothing);
         (1.0 - smoothing, smoothing / self.classes() as f64)
@@ -295,7 +294,8 @@ impl<'a> Rows<'a> {
         &self.logits[row * self.classes()..][..self.classes()]
     }
 
-    /// Class and group of a counted row.
+    /// Class of a row, and its group of images; `None` if the row is ignored or its image is not in
+    /// use.
     fn counted(&self, row: usize) -> Option<(usize, usize)> {
         let label = usize::try_from(self.labels[row]).ok()?;
         assert!(label < self.classes(), "label {label} of {} classes", self.classes());

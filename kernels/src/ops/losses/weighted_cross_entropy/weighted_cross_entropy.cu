@@ -1,5 +1,5 @@
-// Softmax cross-entropy with class weights and label smoothing, weighted mean by group, and its
-// gradient; torch's cross_entropy over the rows whose label is not -1.
+// Softmax cross-entropy with class weights and label smoothing, as a weighted mean over each group
+// of images, and its gradient; torch's cross_entropy over the rows whose label is not -1.
 //
 //   logits         [M, classes]  real        in       a column per class
 //   labels         [M]           int         in       class, or -1 (ignored)
@@ -16,8 +16,7 @@
 // row, at most 128 blocks of 32 warps; weighted_cross_entropy_total adds the partial sums.
 // Cost: same as softmax_cross_entropy, plus 16 bytes per row and group; latency-bound.
 // Numerics: maximum subtracted; fp32; sums in a fixed order; gradients rounded once.
-// Edge cases: no rows, no counted rows, or only rows of weight 0 give 0; an ignored row may have
-// any values.
+// Edge cases: without rows of a weight above 0 the loss is 0; an ignored row may have any values.
 #include "platform.cuh"
 #include "losses.cuh"
 

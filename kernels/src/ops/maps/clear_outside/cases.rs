@@ -47,7 +47,7 @@ mod tests {
     /// Levels 2x2 and 1x1: anchor 1 is at cell (0, 1) of the first level, anchor 4 at the only cell
     /// of the second level.
     #[test]
-    fn cells_outside_map_are_cleared() {
+    fn patch_cells_outside_map_are_cleared() {
         let x = TensorDesc::new(Role::Activation, &[3, 3, 3, 1]);
         let x = HostTensor::f32(x, (1u8..28).map(f32::from).collect());
         let op = ClearOutside { anchors_per_cell: 1, level_sizes: vec![[2, 2], [1, 1]] };

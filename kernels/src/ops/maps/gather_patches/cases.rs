@@ -56,7 +56,7 @@ mod tests {
     /// Levels 2x3 and 1x2 with 2 anchors per cell: anchor 3 is at cell (0, 1) of the first level,
     /// anchor 14 at cell (0, 1) of the second level.
     #[test]
-    fn patches_match_hand_computed_values() {
+    fn gathered_patches_match_hand_computed_values() {
         let inputs = [
             tensor(&[1, 2, 3, 1], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]),
             tensor(&[1, 1, 2, 1], [7.0, 8.0]),

@@ -29,7 +29,7 @@ DEVICE Taps doubled(int at, int extent) {
   return {first, min(first + 1, extent - 1), source - (float)first};
 }
 
-// The weight of a position in a pixel on an upsampled axis.
+// The weight of input position `position` in the upsampled pixel that reads `taps`.
 DEVICE float weight_of(int position, const Taps& taps) {
   return (taps.first == position ? 1.0f - taps.weight : 0.0f) +
          (taps.second == position ? taps.weight : 0.0f);

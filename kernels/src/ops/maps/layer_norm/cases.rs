@@ -42,7 +42,7 @@ mod tests {
     use crate::case::hand::{refusal, tensor};
 
     #[test]
-    fn zero_channels_are_rejected() {
+    fn layer_norm_without_channels_is_rejected() {
         let empty = [tensor(&[2, 0], []), tensor(&[0], []), tensor(&[0], [])];
         assert!(refusal(&LayerNorm { eps: 0.0 }, &empty).contains("[.., C] with C > 0"));
     }

@@ -5,8 +5,8 @@
 //   patches  [N * per_image, S, S, C]   real  in   gradient of patches, or null
 //   maps     [N, height, width, C]      real  out  gradient of each level's map
 //
-// Launch: 256 threads per 8x8 tile of a map and 16 vectors of 8 channels (x8), or 16 channels;
-// before, roi_align_grad_lists lists the RoIs of each head.
+// Launch: 256 threads per 8x8 tile of a map and 16 vectors of 8 channels (x8), or 16 channels; an
+// earlier launch of roi_align_grad_lists lists the RoIs of each head.
 // Cost: the maps written once (12 images of 800x1344: 0.55 GB), and the gradients read;
 // memory-bound where tiles are empty, else latency-bound.
 // Numerics: fp32 in the order of the heads, then patches, each in the order of its rows; rounded

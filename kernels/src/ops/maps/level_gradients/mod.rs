@@ -4,9 +4,9 @@
 //!
 //! Tensors: for each of [`LevelGradients::rois`] the inputs of `roi_align_grad`, then with
 //! [`LevelGradients::patches`] the inputs of `gather_patches_grad` (all in) -> `grad_feature_l [N,
-//! h_l, w_l, C]` for each level of the part with the most levels (overwritten). Parts with fewer
-//! levels cover the first of these levels. Numerics: the sum of the parts in order, f32, rounded
-//! once; deterministic. Memory-bound.
+//! h_l, w_l, C]` for each level (overwritten). If there are more levels than the heads read, the
+//! heads read the first ones. Numerics: the gradients of heads and patches are summed in order,
+//! f32, rounded once; deterministic. Memory-bound.
 
 mod cases;
 
@@ -25,7 +25,7 @@ pub use cases::cases;
 /// Gradients of RoIs and of patches, added to the maps that they read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LevelGradients {
-    /// One to four heads, with the same images and scales.
+    /// One to four heads that read the same maps.
     pub rois: Vec<RoiAlignGrad>,
     /// The patches.
     pub patches: Option<GatherPatchesGrad>,
@@ -43,7 +43,7 @@ const MAX_HEADS: usize = 4;
 const FEW_HEADS: usize = 2;
 
 impl LevelGradients {
-    /// True if `op` can be a part of this op.
+    /// True if this op can include `op`.
     pub fn takes(op: &OpRef) -> bool {
         let op: &dyn Any = op.as_ref();
         op.is::<RoiAlignGrad>() || op.is::<GatherPatchesGrad>()
@@ -97,7 +97,7 @@ impl LevelGradients {
         }
     }
 
-    /// Each part, heads before patches, with its inputs.
+    /// The gradient op of each head, then of the patches, each with its inputs.
     fn parts<'a, T>(&'a self, inputs: &'a [T]) -> impl Iterator<Item = (&'a dyn Op, &'a [T])> {
         let (of_rois, of_patches) = inputs.split_at(ROI_INPUTS * self.rois.len());
         let rois = self.rois.iter().map(|op| op as &dyn Op).zip(of_rois.chunks(ROI_INPUTS));
@@ -131,7 +131,7 @@ impl Op for LevelGradients {
             let own = op.infer(inputs, &[])?;
             let known = maps.len().min(own.len());
             if let Some((map, own)) = maps.iter().zip(&own).find(|(map, own)| map != own) {
-                let expected = format!("{:?}, as in other parts", map.shape);
+                let expected = format!("{:?}, the same for all heads and patches", map.shape);
                 return Err(check::shape_error(NAME, "grad_feature_l", own, expected));
             }
             maps.extend_from_slice(&own[known..]);
@@ -144,7 +144,8 @@ impl Op for LevelGradients {
         Cost::streaming(inputs, outputs, flops)
     }
 
-    /// Elements of the gradient of all maps, for one part at a time.
+    /// Elements of the gradients of all maps: those of one head, or of the patches, are computed at
+    /// a time.
     fn cpu_workspace_len(&self, _inputs: &[TensorDesc], outputs: &[TensorDesc]) -> usize {
         outputs.iter().map(TensorDesc::len).sum()
     }

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_as_large_as_window_is_rejected() {
+    fn max_pool_padding_as_large_as_window_is_rejected() {
         let x = TensorDesc::new(Role::Activation, &[1, 4, 4, 1]);
         let error = MaxPool { kernel: 2, stride: 2, pad: 2, argmax: true }.infer(&[x], &[]);
         assert!(error.expect_err("pad 2 of kernel 2").to_string().contains("at most kernel / 2"));

@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_map_is_rejected() {
+    fn mean_positions_of_empty_map_is_rejected() {
         refusal(&MeanPositions, &[tensor(&[2, 0, 3, 2], []), ints(&[1])]);
     }
 }

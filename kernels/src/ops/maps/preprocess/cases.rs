@@ -38,17 +38,17 @@ pub fn cases() -> Vec<OpCase> {
 /// window, bit 3 swaps rows and columns.
 type Sizes = ([usize; 2], [usize; 2], i32);
 
-/// The case with images of this number of output channels.
+/// `case` with this number of output channels.
 fn with_channels(channels: usize, case: OpCase) -> OpCase {
     changed(case, &format!("{channels} channels"), |op| Preprocess { channels, ..op })
 }
 
-/// The case with this filter.
+/// `case` with this resize filter.
 fn with_filter(filter: ResizeFilter, case: OpCase) -> OpCase {
     changed(case, &format!("{filter:?}"), |op| Preprocess { filter, ..op })
 }
 
-/// The case with a colour transform per image, with some results outside a byte's range.
+/// `case` with a colour transform per image; some results are outside a byte's range.
 fn with_colours(case: OpCase) -> OpCase {
     let mut case = changed(case, "colours", |op| Preprocess { colours: true, ..op });
     let shape = [case.inputs[0].desc.shape[0], COLOURS];
@@ -124,7 +124,7 @@ mod tests {
 
     /// Two adjacent pixels, (1, 2, 3) and (5, 10, 7), enlarged to four pixels and padded.
     #[test]
-    fn two_pixels_match_hand_computed_values() {
+    fn resized_pixels_match_hand_computed_values() {
         let inputs = inputs(vec![1, 2, 3, 5, 10, 7], [1, 2], [1, 4], 0);
         let x = run(&op(2, 5), &inputs);
         let (a, b) = ([0.0, 0.0, 0.0], [4.0, 4.0, 1.0]);
@@ -137,7 +137,7 @@ mod tests {
     /// The pixels (1, 2, 3) and (5, 10, 8): a blended value is rounded to a byte before
     /// normalisation.
     #[test]
-    fn two_pixels_match_pillow() {
+    fn pil_filter_pixels_match_pillow() {
         let inputs = inputs(vec![1, 2, 3, 5, 10, 8], [1, 2], [1, 4], 0);
         let x = run(&Preprocess { filter: ResizeFilter::Pil, ..op(1, 4) }, &inputs);
         let bytes = [[1, 2, 3], [2, 4, 4], [4, 8, 7], [5, 10, 8]];
@@ -158,7 +158,7 @@ mod tests {
     /// Red becomes twice the blue, green half the green plus 20, and blue a value above 255, which
     /// is clipped: 14, 24 and 255 before normalisation, in RGB and in BGR order.
     #[test]
-    fn colour_change_matches_hand_computed_values() {
+    fn colour_transform_matches_hand_computed_values() {
         let rows = [[0.0, 0.0, 2.0, 0.0], [0.0, 0.5, 0.0, 20.0], [100.0, 0.0, 0.0, 0.0]];
         let colours = floats(Role::Scalar, &[1, 12], rows.concat());
         let inputs = [inputs(vec![9, 8, 7], [1, 1], [1, 1], 0), vec![colours]].concat();

@@ -73,7 +73,7 @@ pub const COLOURS: usize = 12;
 const _: () = assert!(View::LEN == 15 && COLOURS == 12);
 
 impl Preprocess {
-    /// Assigns the inputs of a list to names.
+    /// The inputs in `list`, by name.
     fn inputs<'a, T>(&self, list: &'a [T]) -> PreprocessInputs<&'a T> {
         PreprocessInputs::of(list, [self.colours])
     }

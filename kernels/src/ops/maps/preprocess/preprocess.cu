@@ -4,7 +4,7 @@
 //   pixels         [N, capacity]  uint8  in   rows of RGB packed at the start of each image
 //   views          [N]            View   in   the transform of each image
 //   num_images     [1]            int    in   images in use
-//   colours        [N, 3, 4]      float  in   affine maps of red, green and blue (two kernels)
+//   colours        [N, 3, 4]      float  in   affine RGB maps (only the .._colours kernels)
 //   x              [N, H, W, C]   real   out  0 past channel 3, in the padding, unused images
 //
 // Launch: a block of 256 per 256 pixels of an output row.
@@ -142,7 +142,7 @@ struct PilTaps {
   DEVICE int weight(int i) const {
     return (int)(0.5 + over(share(i), total) * (double)(1 << PRECISION));
   }
-  // Most images are enlarged: their support is 1, and so is the sum of their weights.
+  // A division, except by 1: when enlarging, the support and the sum of the weights are 1.
   DEVICE static double over(double value, double by) { return by == 1.0 ? value : value / by; }
 };
 

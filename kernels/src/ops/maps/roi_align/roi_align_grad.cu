@@ -6,7 +6,7 @@
 //   image_idx     [M]                     int    in       image of the RoI
 //   levels        [M]                     int    in       level that the RoI is pooled from
 //   count         [1]                     int    in       RoIs in use
-//   reaches       [M, 4]                  int    scratch  feature range of each RoI, in lists
+//   reaches       [M, 4]                  int    scratch  feature range of a RoI, list after list
 //   starts, lens  [N * levels]            int    scratch  start and number of RoIs of each list
 //   maps          [N, height, width, C]   real   out      gradient of each level's map
 //
@@ -26,7 +26,7 @@ REALS(fp16, fp32)
 
 constexpr int LIST_BLOCK = 1024;
 // First and last feature row (or column) that a RoI may overlap, in the two halves of an int;
-// slightly conservative, which affects only speed. None: last < first.
+// slightly conservative, which affects only speed. If it overlaps none, last < first.
 DEVICE int reach(const RoiAxis& axis, int bins) {
   const float end = axis.start + (float)bins * axis.bin_size;
   const float low = floorf(min(axis.start, end)) - 1.0f;
@@ -52,7 +52,7 @@ roi_align_grad_lists(Pyramid maps, const float4* RESTRICT rois, const int* RESTR
     const bool valid = image >= 0 && image < maps.images && on >= 0 && on < maps.levels;
     return valid ? image * maps.levels + on : -1;
   };
-  // A list begins after all RoIs with smaller keys.
+  // The list of an (image, level) key begins after all RoIs with smaller keys.
   int smaller = 0;
   for (int row = threadIdx.x; row < rows; row += LIST_BLOCK) {
     const int other = key_of(row);

@@ -42,7 +42,7 @@ mod tests {
     /// The share of dropped images is close to the rate; the branches of the other images are
     /// scaled to keep the mean; a different block, seed or epoch drops different images.
     #[test]
-    fn dropped_fraction_matches_rate() {
+    fn stochastic_depth_drops_images_at_rate() {
         let images = 4000;
         let run_with = |seed, block, epoch| -> Vec<f32> {
             let op = ScaledResidual { drop: Some(Drop { rate: 0.25, seed, block }) };
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn drop_rate_of_one_is_rejected() {
+    fn stochastic_depth_rate_of_one_is_rejected() {
         let drop = Drop { rate: 1.0, seed: 0, block: 0 };
         let map = tensor(&[1, 1], [0.0]);
         let inputs = [map.clone(), map, tensor(&[1], [0.0]), index(&[1, 4], [0; 4])];

@@ -4,7 +4,7 @@
 //   x        [N * P, C]          real   in   input; P positions per image
 //   branch   [N * P, C]          real   in   residual branch
 //   scale    [C]                 float  in   scale per channel
-//   keys     [N, 4]              int    in   image id (two words), store, epoch; null: none drops
+//   keys     [N, 4]              int    in   image id (two words), store, epoch; null: all keep
 //   y        [N * P, C]          real   out  output
 //   g        [N * P, C]          real   in   gradient of y
 //   dbranch  [N * P, C]          real   out  kept * scale * g
@@ -56,7 +56,8 @@ scaled_residual_f16(const real* RESTRICT x, const real* RESTRICT branch,
   });
 }
 
-// `branch` is not read.
+// Has the arguments of scaled_residual_f16, so that both share the launch code; `branch` is not
+// read.
 KERNEL(256)
 scaled_residual_grad_branch_f16(const real* RESTRICT g, const real* RESTRICT branch,
                                 const float* RESTRICT scale, const int* RESTRICT keys,

@@ -2,7 +2,7 @@
 //
 //   x       [len]  half/float  in   one of up to 32 tensors
 //   before  [len]  float       in   sum of earlier launches' terms, or null
-//   carry   [len]  float       out  this sum in fp32 instead of y, or null
+//   carry   [len]  float       out  the sum in fp32, written instead of y, or null
 //   y       [len]  half/float  out  the sum, with the type of x
 //
 // Launch: a thread per 8 elements, blocks of 256.

@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_size_roi_contains_only_its_point() {
+    fn zero_size_roi_has_target_cell_only_for_keypoint_at_its_point() {
         assert_eq!(cell(3.0, 3.0, 3.0, 56), Some(55));
         assert_eq!(cell(2.0, 3.0, 3.0, 56), None);
         assert_eq!(cell(4.0, 3.0, 3.0, 56), None);

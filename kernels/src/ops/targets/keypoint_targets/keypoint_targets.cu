@@ -5,7 +5,7 @@
 //   image_idx     [M]           int    in   image of the row
 //   matched       [M]           int    in   object of the image
 //   count         [1]           int    in   rows in use
-//   keypoints     [N, G, K, 3]  float  in   x, y in network pixels, above 0 if labelled
+//   keypoints     [N, G, K, 3]  float  in   x, y in network pixels; a value above 0 if labelled
 //   cells         [M * K]       int    out  cell, or -1
 //   image_of_row  [M * K]       int    out  image, or -1
 //

@@ -201,7 +201,7 @@ mod tests {
 
     /// A flip with inclusive boxes moves the object one network pixel further left.
     #[test]
-    fn inclusive_flip_moves_pixels_not_edges() {
+    fn mask_flip_with_inclusive_boxes_moves_one_pixel_further() {
         let op = |plus_one| MaskTargets {
             side: 16,
             rule: MaskTargetRule::CocoPolygon,

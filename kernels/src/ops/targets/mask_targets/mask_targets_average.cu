@@ -5,7 +5,7 @@
 //   image_idx  [M]              int    in   image of the RoI
 //   matched    [M]              int    in   object of the RoI within the image
 //   count      [1]              int    in   RoIs in use
-//   targets    [M, side, side]  float  out  share of the pixel that the object covers
+//   targets    [M, side, side]  float  out  fraction of the pixel that the object covers
 //
 // Launch: a block of 256 threads per RoI, dynamic shared memory for side x 32 floats.
 // Cost: two bit reads per sample of a row bin and column: 0.1 ms for a RoI of an entire image, in
@@ -64,8 +64,9 @@ DEVICE int2 source_range(const Samples& s, int from, int to) {
   return make_int2(min(a.low, b.high), max(a.low, b.high));
 }
 
-// Adds the bin's rows in this tile for the lane's column. Called by a warp: each lane computes the
-// taps of one sample and shares them by shuffles, since computing taps costs more than adding them.
+// The sum over the bin's rows in this tile, for the lane's column. Called by a warp: each lane
+// computes the taps of one sample and shares them by shuffles, since computing taps costs more than
+// adding them.
 DEVICE float row_bin(const unsigned* bits, Tile tile, const Samples& rows, int bin) {
   const int lane = threadIdx.x % 32;
   const auto bit = [=](int row) {
@@ -86,7 +87,7 @@ DEVICE float row_bin(const unsigned* bits, Tile tile, const Samples& rows, int b
   return sum;
 }
 
-// Adds the bin's columns in this strip, whose row bins are `line`.
+// The sum over the bin's columns in this strip; `line` holds the row bin's sum for each column.
 DEVICE float column_bin(const float* line, int first, const Samples& columns, int bin) {
   float sum = 0.0f;
   const int2 range = source_range(columns, bin, bin);
@@ -142,6 +143,6 @@ mask_targets_average(MaskRois rois, Segments in, float* RESTRICT targets, int si
       target[object.view->transposed ? bin * side + row_bin : i] +=
           column_bin(lines + row_bin * TILE_COLUMNS, tile.x, columns, bin);
     }
-    // The next strip's lines are written after the barriers in draw_object.
+    // No barrier is needed: draw_object has barriers before the next strip overwrites `lines`.
   }
 }

@@ -1,5 +1,5 @@
-// Mask targets as in maskrcnn-benchmark and detectron2: polygons moved into the RoI and
-// filled by COCO's rule; for runs, the pixel under each centre.
+// Mask targets as in maskrcnn-benchmark and detectron2: polygons moved into the RoI and filled by
+// COCO's rule; for runs, the pixel under each centre.
 //
 //   boxes      [M, 4]           float  in   RoIs
 //   image_idx  [M]              int    in   image of the RoI
@@ -10,8 +10,8 @@
 // Launch: a block of 256 threads per RoI.
 // Cost: an edge per thread, then 784 pixels; microseconds at 1,536 RoIs (12 images); latency-bound.
 // Numerics: fp64, or fp32 to place points if boxes are inclusive, as on the CPU.
-// Edge cases: rows past the count or without an object are 0; a part that exceeds its tensor is
-// skipped.
+// Edge cases: rows past the count or without an object are 0; a polygon or list of runs that
+// exceeds its tensor is skipped.
 //
 // The objects are in `Segments` of segments.cuh. Equals mask_targets with CocoPolygon on the CPU.
 #include "segments.cuh"

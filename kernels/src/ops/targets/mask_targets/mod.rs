@@ -58,9 +58,9 @@ op! {
         matched: i32 "[M]",
         /// Number of RoIs in use.
         count: i32 "[1]",
-        /// Kind (0 polygons, 1 runs), first part, number of parts.
+        /// Kind (0 polygons, 1 runs), first row of `segm_parts`, number of rows.
         segm_index: i32 "[N, G, 3]",
-        /// Offset and length, in values of `coords` or `runs`.
+        /// Offset and length of a polygon or list of runs, in values of `coords` or `runs`.
         segm_parts: i32 "[N, Pc, 2]",
         /// x, y pairs in source pixels.
         coords: f32 "[N, V]",

@@ -5,8 +5,8 @@
 
 // Polygons and runs of the objects of N images.
 struct Segments {
-  const int* index;     // [N, objects, 3]: kind (0 polygons, 1 runs), first part, parts
-  const int* parts;     // [N, part_capacity, 2]: offset, length
+  const int* index;     // [N, objects, 3]: kind (0 polygons, 1 runs), first part, number of parts
+  const int* parts;     // [N, part_capacity, 2]: offset, length of a polygon or list of runs
   const float* coords;  // [N, coord_capacity]
   const int* runs;      // [N, run_capacity]
   const View* views;    // [N]
@@ -41,8 +41,9 @@ DEVICE bool find_object(Object& object, const Segments& in, const MaskRois& rois
   return inside && view->y.is_sound() && view->x.is_sound();
 }
 
-// Rasterises the object's tile into `bits`: the union of its parts. `marks` is a second tile,
-// `scratch` 32 values. Called by all threads of the block; the tile is complete on return.
+// Rasterises the object's tile into `bits`: the union of its polygons or lists of runs. `marks` is
+// a second tile, `scratch` 32 values. Called by all threads of the block; the tile is complete on
+// return.
 DEVICE void draw_object(unsigned* bits, unsigned* marks, int64_t* scratch, Tile tile, Canvas canvas,
                         const Segments& in, const Object& object, const Placement& placement) {
   __syncthreads();  // the previous tile has been read

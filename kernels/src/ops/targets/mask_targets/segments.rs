@@ -6,7 +6,7 @@ use crate::cpu::TensorRef;
 
 /// Polygons and runs of every image.
 pub(super) struct Segments<'a> {
-    /// `segm_index`, `segm_parts`, `coords`, `runs`, as in the contract.
+    /// `segm_index`, `segm_parts`, `coords`, `runs`: inputs of [`MaskTargets`](super::MaskTargets).
     index: TensorRef<'a>,
     parts: TensorRef<'a>,
     coords: TensorRef<'a>,

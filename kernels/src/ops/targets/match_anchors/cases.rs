@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn anchor_thresholds_and_empty_images_match_hand_computed() {
+    fn anchor_labels_match_hand_computed_values() {
         let gt = [0.0, 0.0, 10.0, 10.0];
         assert_eq!(labels(&op(), &ANCHORS, &[gt], 1), (vec![1, -1, -1, 0, 0], vec![0; 5]));
         let filter = MatchAnchors { straddle_filter: true, ..op() };
@@ -103,7 +103,7 @@ mod tests {
     /// Two anchors tie for the first ground truth at an IoU of 1/3. Both become foreground, and the
     /// anchor with a better ground truth keeps that match.
     #[test]
-    fn tied_best_anchors_are_all_restored() {
+    fn anchors_tied_for_best_iou_are_all_foreground() {
         let anchors = [[0.0, 0.0, 10.0, 10.0], [10.0, 0.0, 20.0, 10.0]];
         let gts = [[5.0, 0.0, 15.0, 10.0], [0.0, 0.0, 10.0, 16.0]];
         assert_eq!(labels(&op(), &anchors, &gts, 1), (vec![1, 1], vec![1, 0]));

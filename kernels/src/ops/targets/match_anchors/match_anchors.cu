@@ -1,5 +1,5 @@
-// Labels of the anchors for the RPN losses, and the ground truth of each foreground; torchvision's
-// Matcher.
+// Labels of the anchors for the RPN losses, and the ground truth of each foreground anchor;
+// torchvision's Matcher.
 //
 //   anchors        [A, 4]     float  in       anchors of all levels
 //   gt_boxes       [N, G, 4]  float  in       ground truth
@@ -12,14 +12,14 @@
 //
 // Launch: match_anchors_clear, _highest, _label: blocks of 256 threads with 4 anchors each; grid y
 // is the image.
-// Cost: two passes of A * count overlaps; most boxes do not intersect and cost 10 instructions: 22M
+// Cost: two passes of A * count IoUs; most boxes do not intersect and cost 10 instructions: 22M
 // pairs at 12 images of 7 objects; compute-bound.
 // Numerics: fp32 in the CPU's order; integer atomics find the maxima, the same in any order.
 // Edge cases: images past num_images are all -1; for an object that overlaps no anchor, all anchors
 // tie at 0.
 //
-// Ground truths are staged tile by tile in shared memory. The overlap matrix is never stored: the
-// label pass recomputes it, which costs less than storing the best of each anchor. IoUs are never
+// Ground truths are staged tile by tile in shared memory. The IoU matrix is never stored: the label
+// pass recomputes it, which costs less than storing the best of each anchor. IoUs are never
 // negative, so their maxima are the integer maxima of their bit patterns.
 #include "boxes.cuh"
 
@@ -27,7 +27,7 @@ constexpr int THREADS = 256;
 constexpr int ANCHORS = 4;  // per thread: a ground truth is read once for all
 constexpr int TILE = 128;   // ground truths in shared memory
 
-// Overlap as box_iou; without a division if the boxes do not intersect.
+// The IoU, equal to box_iou, but without a division if the boxes do not intersect.
 DEVICE float overlap(Box gt, float gt_area, Box anchor, float anchor_area, int plus_one) {
   const float shared = box_shared(gt, anchor, plus_one);
   if (!(shared > 0.0f)) return 0.0f;
@@ -83,7 +83,7 @@ match_anchors_highest(const Box* RESTRICT anchors, const Box* RESTRICT gt_boxes,
         const float iou = overlap(gts[g], gt_areas[g], boxes[k], areas[k], plus_one);
         best = max(best, __float_as_int(iou));
       }
-      // Few threads intersect the box, and only those execute the atomic.
+      // Few threads have an anchor that intersects the box, and only these execute the atomic.
       if (best > 0) atomicMax(&high[g], best);
     }
     __syncthreads();

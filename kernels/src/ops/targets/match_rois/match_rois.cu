@@ -7,7 +7,7 @@
 //   classes    [N, max_gts]     int    in   its classes
 //   gt_counts  [N]              int    in   ground truths of each image
 //   labels     [M]              int    out  class, 0 background, -1 ignored
-//   matched    [M]              int    out  ground truth of a foreground, else 0
+//   matched    [M]              int    out  ground truth of a foreground RoI, else 0
 //
 // Launch: a thread per row, blocks of 256.
 // Cost: 30 operations per pair of RoI and ground truth of its image; 0.6M pairs at most (12 images,

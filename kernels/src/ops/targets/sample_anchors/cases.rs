@@ -67,7 +67,7 @@ mod tests {
 
     /// Missing positives are replaced by negatives; missing negatives are not replaced.
     #[test]
-    fn sampled_anchor_counts_follow_rule() {
+    fn missing_positive_anchors_are_replaced_by_negatives() {
         for (positives, negatives) in [(0, 50), (3, 50), (40, 50), (40, 2), (40, 0), (1, 1)] {
             let rest = 100 - positives - negatives;
             let labels = [vec![1; positives], vec![0; negatives], vec![-1; rest]].concat();

@@ -4,7 +4,7 @@
 //   labels        [N, A]                      int     in       1 positive, 0 negative, -1 ignored
 //   image_keys    [N, 4]                      int     in       random number keys of the image
 //   idx           [N, batch]                  int     out      positives, negatives, then -1
-//   counts        [N, 2]                      int     out      positives, all
+//   counts        [N, 2]                      int     out      sampled positives, all samples
 //   histograms    [N, DIGITS, CLASSES, BINS]  int     scratch  bytes of the keys
 //   states        [N, DIGITS, CLASSES]        Draw    scratch  the selection after each byte
 //   block_counts  [N, blocks, CLASSES]        uint64  scratch  samples in each block
@@ -19,7 +19,8 @@
 //
 // The selection is a radix select over all blocks of an image. Every block advances it by one byte
 // redundantly (a block scan), and the first one stores it for the next launch, so no block has to
-// wait. Keys are recomputed only for anchors whose glance (their top bits) is not decisive.
+// wait. Keys are recomputed only for anchors whose glance (class and top bits of the key) does not
+// decide if they are sampled.
 #include "sampling.cuh"
 
 constexpr int THREADS = 256;
@@ -33,7 +34,8 @@ sample_anchors_clear(int* RESTRICT histograms, uint64_t len) {
   if (i < len) histograms[i] = 0;
 }
 
-// Class and top bits of an anchor's key; these decide most anchors.
+// A glance holds the class of an anchor and the top bits of its key. For most anchors it is enough
+// to decide if they are sampled.
 constexpr int GLANCE_BITS = 14, GLANCE_SHIFT = 32 - GLANCE_BITS;
 constexpr unsigned UNDRAWN = CLASSES << GLANCE_BITS;
 
@@ -117,7 +119,7 @@ sample_anchors_keys(const int* RESTRICT labels, const int* RESTRICT image_keys, 
   add_histograms(own, in, 0);
 }
 
-// Counts byte `digit`, at least 1, of the keys that share the bytes before.
+// Counts byte `digit`, at least 1, of the keys whose earlier bytes equal those of the selection.
 KERNEL(256)
 sample_anchors_histogram(const int* RESTRICT image_keys, Scratch all, Rule rule, int digit) {
   SHARED(int, scratch, 32);
@@ -143,7 +145,8 @@ sample_anchors_histogram(const int* RESTRICT image_keys, Scratch all, Rule rule,
   add_histograms(own, in, digit);
 }
 
-// Selected anchors of a thread: bit i for its i-th anchor, by class.
+// Anchors of a thread, by class: bit i is the thread's i-th anchor. Only the first of the tied
+// anchors are sampled.
 struct Marks {
   unsigned sure[CLASSES], tied[CLASSES];
 };
@@ -151,7 +154,7 @@ struct Marks {
 DEVICE Marks mark(const Draw (&draws)[CLASSES], const Scratch& in, const Rule& rule,
                   const int* image_key, int64_t first) {
   Marks marks = {};
-  unsigned open[CLASSES] = {};  // the glance is not decisive
+  unsigned open[CLASSES] = {};  // the full key is needed
   const uint4* source = (const uint4*)(in.glances + first);
   const uint4 low = source[0], high = source[1];
   const unsigned words[ITEMS / 2] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
@@ -179,7 +182,7 @@ DEVICE Marks mark(const Draw (&draws)[CLASSES], const Scratch& in, const Rule& r
   return marks;
 }
 
-// Numbers of marks of a class: selected in the low half, tied in the high one.
+// Number of marked anchors of a class: `sure` in the low half, `tied` in the high half.
 DEVICE uint64_t pack(const Marks& marks, int c) {
   return (uint64_t)__popc(marks.tied[c]) << 32 | (unsigned)__popc(marks.sure[c]);
 }

@@ -39,7 +39,8 @@ DEVICE int look(const Candidates& from, uint64_t seed, int i, unsigned& key) {
   return c;
 }
 
-// Finds the selection bounds of both classes. `histogram` holds CLASSES * BINS ints.
+// Finds the largest sampled key of each class, and how many candidates with that key are sampled.
+// `histogram` holds CLASSES * BINS ints.
 DEVICE void select(Draw (&draws)[CLASSES], const Candidates& from, uint64_t seed, int batch,
                    int max_positives, int* histogram, int* scratch) {
   for (int digit = 0; digit < DIGITS; digit++) {
@@ -78,7 +79,7 @@ sample_rois_draw(const int* RESTRICT labels, const int* RESTRICT keys, const int
                            max(0, min(counts[n], capacity))};
   Draw draws[CLASSES] = {};
   select(draws, from, seed, batch, max_positives, histogram, scratch);
-  // Two kinds of counts share one int: at most 1,024 per chunk, in the low and the high half.
+  // Each scan packs two counts, which are at most 1,024 per chunk, into the halves of an int.
   int tied_before[CLASSES] = {}, rank_before = 0, positives_before = 0, total;
   for (int chunk = 0; chunk < from.count; chunk += DRAW_THREADS) {
     const int i = chunk + thread;

@@ -14,7 +14,7 @@
 // Numerics: fp32, elementwise, in the order of the micro-steps.
 // Edge cases: a parameter without elements has no block.
 //
-// accumulate_count is a separate kernel, since every block of the other reads held.
+// accumulate_count is a separate kernel, since every block of accumulate reads held.
 #include "many_tensors.cuh"
 
 constexpr int CAPACITY = 64;  // parameters per launch: the struct stays under 4 KiB

@@ -13,7 +13,8 @@ pub(super) const COST: Cost = Cost { flops: 3, bytes: 12 };
 pub struct Average {
     /// Fraction of the average kept by an update, after the warm-up.
     pub decay: f64,
-    /// Number of updates in which the distance of `d` from `decay` falls to 1/e; 0: no warm-up.
+    /// Number of updates in which the distance of `d` from `decay` falls by a factor of e; 0: no
+    /// warm-up.
     pub warmup: f64,
 }
 

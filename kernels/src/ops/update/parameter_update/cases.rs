@@ -13,7 +13,7 @@ use crate::ops::rules::sgd::Sgd;
 use crate::ops::rules::{Group, Momentum, Rule};
 use crate::{Role, TensorDesc};
 
-/// A parameter: its shape, the role of the weight, and whether it has a master.
+/// A parameter: its shape, the role of the weight, and whether it has an fp32 master weight.
 type Parameter = (&'static [usize], Role, bool);
 
 const KINDS: [(Role, bool); 4] =
@@ -30,16 +30,16 @@ struct Ask {
     steps: i32,
 }
 
-/// All rules and forms, first and later updates; sizes 0, 1, prime numbers and near the block size
-/// for each kind of parameter; a skipped step; more parameters than a launch supports; a bottleneck
-/// of res4.
+/// All optimizers, and both forms of NovoGrad; first and later updates; sizes 0, 1, prime numbers
+/// and near the block size for each kind of parameter; a skipped step; more parameters than a
+/// launch supports; a bottleneck of res4.
 pub fn cases() -> Vec<OpCase> {
     let sizes: [&[usize]; 8] = [&[0], &[1], &[5, 7, 11], &[13], &[4095], &[4096], &[4097], &[9001]];
     let each = |(role, master)| sizes.map(|shape| (shape, role, master)).to_vec();
     let kinds: Vec<Parameter> = KINDS.into_iter().flat_map(each).collect();
     let few: Vec<Parameter> = kinds.iter().copied().step_by(5).collect();
     let many: Vec<Parameter> = kinds.iter().cycle().take(131).copied().collect();
-    // On a device only f32 values can be averaged: a master, or a weight that is not fp16.
+    // On a device only f32 values can be averaged: a master weight, or a weight that is not fp16.
     let is_wide = |kind: &Parameter| kind.1 == Role::Master || kind.2;
     let wide: Vec<Parameter> = kinds.iter().copied().filter(is_wide).collect();
     let many_wide: Vec<Parameter> = wide.iter().cycle().take(131).copied().collect();
@@ -230,8 +230,8 @@ mod tests {
         assert_eq!((state[1].as_f32()[0], state[3].as_f32()[0]), (1.0, 0.0));
     }
 
-    /// The update starts from the master, regardless of the weight's old value, and the weight
-    /// becomes a copy of the master.
+    /// The update starts from the master weight, regardless of the old fp16 weight, and the fp16
+    /// weight becomes its copy.
     #[test]
     fn fp16_weight_copies_master_weight() {
         let mut op = sgd(false, &[(0.0, 1.0), (0.5, 0.25)]);
@@ -316,7 +316,7 @@ mod tests {
         assert!(stats[0].as_f32()[2].is_nan());
     }
 
-    /// NovoGrad without its state, and a master in fp16, are rejected.
+    /// NovoGrad without its state, and an fp16 master weight, are rejected.
     #[test]
     fn missing_optimizer_state_is_rejected() {
         let mut state = novograd_state(&[3.0]);

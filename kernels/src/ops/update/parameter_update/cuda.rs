@@ -1,11 +1,11 @@
 //! CUDA launches of `parameter_update`. For each chunk of up to 64 parameters: the norms of weights
-//! and the factors, if the rule has any, then the update, then statistics. Last, the averages of
-//! all chunks, if enabled.
+//! and the factors, if the optimizer needs them, then the update, then statistics. Last, the
+//! averages of all chunks, if enabled.
 //!
 //! All kernels take one struct of parameters as an argument: the struct is under 4 KiB, and the
 //! driver copies it into a captured graph. A table in device memory would have to be uploaded after
-//! a plan has placed the tensors, and the pointers in the table would not be part of a launch's
-//! declared accesses.
+//! the memory plan has placed the tensors, and the pointers in the table would not be part of a
+//! launch's declared accesses.
 
 use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg, Touch};
 

@@ -3,13 +3,13 @@
 //!
 //! Tensors: `grad_i` (f32) for each of n parameters, `norms [n+1]` f32 if the rule needs them (the
 //! first n: the L2 norms of the gradients before `grad_factor`, see `grad_norms`), `control [5]`
-//! f32, a [`Control`] (in); state, updated: `w_0 .. w_{n-1}`, then `m_0 .. m_{n-1}`, then a master
-//! `p_i` (`Role::Master`) for each group with [`Group::master`], in order of the groups; all f32,
-//! the shapes of their gradients; then the rule's state by its [`Entry`](super::rules::Entry): a
-//! scalar per parameter in `averages [n]` (Role::Scalar), a second moment `v_i` (f32) per
-//! parameter, `steps [1]` i32 (updates applied); then, only with an [`Average`], an average `e_i`
-//! (f32) per parameter, and `averaged [1]` i32 (updates averaged). Out, only with
-//! [`ParameterUpdate::stats`]: `stats [n, 3]` (Role::Scalar), overwritten.
+//! f32, a [`Control`] (in); state, updated: `w_0 .. w_{n-1}`, then `m_0 .. m_{n-1}`, then an fp32
+//! master weight `p_i` (`Role::Master`) for each parameter with [`Group::master`], in order of the
+//! parameters; all f32, the shapes of their gradients; then the rule's state by its
+//! [`Entry`](super::rules::Entry): a scalar per parameter in `averages [n]` (Role::Scalar), a
+//! second moment `v_i` (f32) per parameter, `steps [1]` i32 (updates applied); then, only with an
+//! [`Average`], an average `e_i` (f32) per parameter, and `averaged [1]` i32 (updates averaged).
+//! Out, only with [`ParameterUpdate::stats`]: `stats [n, 3]` (Role::Scalar), overwritten.
 //!
 //! With `p = w` if there is no master, a rule updates `p` and `m`; then `w = p`, which rounds to
 //! the weight's type: on CUDA a `Role::Weight` is fp16, and without a master its small updates
@@ -53,13 +53,13 @@ pub use cases::cases;
 pub struct ParameterUpdate {
     /// The optimizer.
     pub rule: Arc<dyn Rule>,
-    /// Keys shared by several rules.
+    /// Hyperparameters that several optimizers share.
     pub momentum: Momentum,
-    /// One group per parameter.
+    /// How each parameter is updated.
     pub groups: Vec<Group>,
     /// Statistics of the weights and gradients are computed as an output.
     pub stats: bool,
-    /// Keeps an average of each parameter.
+    /// If set, keeps an exponential moving average of each parameter.
     pub average: Option<Average>,
 }
 

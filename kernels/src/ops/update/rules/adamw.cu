@@ -7,7 +7,7 @@
 //   w        [len]        half/float  state    weight; with a master its copy, rounded
 //   m        [len]        float       state    momentum
 //   v        [len]        float       state    second moment
-//   p        [len]        float       state    master, or null: then w is updated directly
+//   p        [len]        float       state    master weight, or null: then w is updated
 //   sums     [blocks, 3]  double      scratch  adamw_sums: per block, see update.cuh
 //
 // Launch: factors in one block, a thread per parameter; then as sgd.cu.

@@ -62,7 +62,7 @@ pub trait Rule: Debug + Send + Sync {
     fn factors(&self, known: &mut Known) -> Factors;
 
     /// Adds the rule's fields to the argument struct of the kernel that computes the factors. If
-    /// the rule counts updates, the next field is 1 in the last launch of a step.
+    /// the rule counts updates, the caller appends a field that is 1 in the last launch of a step.
     fn factor_fields(&self, fields: StructArg, _momentum: Momentum) -> StructArg {
         fields
     }
@@ -94,7 +94,7 @@ pub struct Entry {
     pub second: Option<&'static str>,
     /// State: name of the update counter.
     pub steps: Option<&'static str>,
-    /// Cost per element without a master.
+    /// Cost per element without a master weight.
     pub cost: Cost,
     /// Updates a chunk of a parameter on the CPU.
     pub update: Update,
@@ -118,13 +118,13 @@ pub struct Group {
     pub weight_decay: f32,
     /// Multiplies the full learning rate.
     pub lr_factor: f32,
-    /// An fp32 master is updated, and the weight is its rounded copy.
+    /// An fp32 master weight is updated, and the weight is its rounded copy.
     pub master: bool,
     /// True for a weight; false for a bias, or the scale or shift of a norm.
     pub is_weight: bool,
 }
 
-/// Keys of `[solver]` that several rules read.
+/// Hyperparameters that several optimizers share: keys of `[solver]`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Momentum {
     /// Momentum coefficient.
@@ -136,11 +136,11 @@ pub struct Momentum {
 /// The values of one parameter that a rule may need.
 #[derive(Debug, Clone, Copy)]
 pub struct Known {
-    /// The parameter's group.
+    /// How the parameter is updated.
     pub group: Group,
     /// The decisions of `control_step`.
     pub control: Control,
-    /// Keys shared by several rules.
+    /// Hyperparameters that several optimizers share.
     pub momentum: Momentum,
     /// Learning rate of the parameter.
     pub rate: f64,

@@ -4,7 +4,7 @@
 //   grad     [len]        float       in       one of up to 64 gradients
 //   w        [len]        half/float  state    weight; with a master its copy, rounded
 //   m        [len]        float       state    momentum
-//   p        [len]        float       state    master, or null: then w is updated directly
+//   p        [len]        float       state    master weight, or null: then w is updated
 //   sums     [blocks, 3]  double      scratch  sgd_sums: per block, see update.cuh
 //
 // Launch: blocks of 256 threads, 4,096 elements per block; first_block maps blocks to parameters.

@@ -24,7 +24,7 @@ use crate::model::inputs::ImageInputs;
 use crate::model::net::{Loss, Net, Truth};
 
 const PREDICTOR: &str = "roi_heads.box_predictor";
-/// The losses of each stage.
+/// The names of the losses of each stage.
 const LOSSES: [[&str; 2]; 3] = [
     ["loss_classifier", "loss_box_reg"],
     ["loss_classifier_stage1", "loss_box_reg_stage1"],

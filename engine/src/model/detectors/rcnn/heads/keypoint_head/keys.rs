@@ -29,8 +29,8 @@ table! {
         #[key(resume = Step, mlperf = Model)]
         pub half_pixel: bool = false,
         /// The loss is averaged over the labelled keypoints inside their RoI. Default true; false
-        /// (an option of detectron2) divides the sum by the number of keypoints in a full sample of
-        /// RoIs.
+        /// (an option of detectron2) divides the sum by the maximum number of keypoints in the
+        /// sampled RoIs.
         #[key(resume = Step, mlperf = Model)]
         pub mean_over_labelled: bool = true,
         /// Score of a detected keypoint: `"logit"` (default, torchvision), the maximum of the

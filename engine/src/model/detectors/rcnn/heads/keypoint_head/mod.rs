@@ -49,8 +49,8 @@ const HALF: f32 = 0.5;
 #[derive(Debug)]
 pub(super) struct KeypointHead {
     config: Keys,
-    /// Divisor of the loss per image: the number of keypoints in a full sample of positives. `None`
-    /// averages over the labelled keypoints.
+    /// Divisor of the loss per image: keypoints per object times the maximum number of sampled
+    /// positives. With `None`, the loss is averaged over the labelled keypoints.
     rows_per_image: Option<usize>,
 }
 

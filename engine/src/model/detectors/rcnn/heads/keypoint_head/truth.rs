@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(seen(&view, [13.0, 4.0, 2.0], 0.0), Some([8.0, 14.0, 1.0]));
     }
 
-    /// Left and right swap places in a flipped image, but not in a rotated one.
+    /// Left and right keypoints are swapped in a flipped image, but not in a rotated one.
     #[test]
     fn flip_swaps_paired_keypoints() {
         let points = [[1.0, 2.0, 2.0], [9.0, 3.0, 1.0], [5.0, 5.0, 0.0]];
