@@ -26,9 +26,7 @@
 // Only tests may panic on errors; all other code returns them.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-// Only for its feature i128, which the Python package needs: with equal features, both share their
-// builds.
-use num_traits as _;
+use workspace_hack as _;
 
 mod append;
 pub mod checkpoint;

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cargo_metadata::{DependencyKind, MetadataCommand};
-
-use super::files::{File, root};
+use super::files::{File, packages};
 
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 /// Crates that only tests may import, and developer tools; user programs must not contain them.
@@ -18,10 +16,10 @@ const FOR_DEVELOPERS: [&str; 2] = ["tests", "test_gpu"];
 pub(crate) fn faults(files: &[File]) -> Vec<String> {
     let architecture = files.iter().find(|file| file.path == ARCHITECTURE);
     let mut rows = rows(architecture.map_or("", |file| &file.text));
-    let metadata = MetadataCommand::new().manifest_path(root().join("Cargo.toml")).no_deps().exec();
     let mut faults = Vec::new();
-    for package in metadata.expect("cargo metadata reads the workspace").packages {
-        let (room, manifest) = (package.name.as_str(), &package.manifest_path);
+    for package in packages() {
+        let text_of = |key: &str| package[key].as_str().expect("a text");
+        let (room, manifest) = (text_of("name"), text_of("manifest_path"));
         let Some(allowed) = rows.remove(room) else {
             faults.push(format!(
                 "{manifest}: `{room}` has no row in {ARCHITECTURE}; add a row, or move its code \
@@ -33,9 +31,10 @@ pub(crate) fn faults(files: &[File]) -> Vec<String> {
         if !text.contains("\n[lints]\nworkspace = true\n") {
             faults.push(format!("{manifest}: add [lints] with `workspace = true`"));
         }
-        for import in package.dependencies.iter().filter(|import| import.path.is_some()) {
-            let name = import.name.as_str();
-            let is_for_tests = import.kind == DependencyKind::Development;
+        let imports = package["dependencies"].as_array().expect("an array");
+        for import in imports.iter().filter(|import| import["path"].is_string()) {
+            let name = import["name"].as_str().expect("a text");
+            let is_for_tests = import["kind"] == "dev";
             if !allowed.contains(&name) {
                 faults.push(format!(
                     "{manifest}: `{room}` may not import `{name}`; move the code that needs both \

@@ -1,6 +1,9 @@
 //! The files of the checkout.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
 
 /// A text file of the checkout.
 #[derive(Debug, Clone)]
@@ -14,6 +17,16 @@ pub(crate) struct File {
 pub(crate) fn root() -> PathBuf {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     tests.parent().expect("the package `tests` is in the workspace").to_path_buf()
+}
+
+/// The packages of the workspace, as `cargo metadata` describes them.
+pub(crate) fn packages() -> Vec<Value> {
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["metadata", "--no-deps", "--format-version", "1"]).current_dir(root());
+    let output = command.output().expect("cargo starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut metadata: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    serde_json::from_value(metadata["packages"].take()).expect("an array")
 }
 
 /// All text files, by path, except those in `.gitignore`.
