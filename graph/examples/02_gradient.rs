@@ -40,7 +40,7 @@ pub(crate) fn lesson(out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     executor.run(&mut state);
     let gradient = executor.f32("grad/w")?.to_vec();
 
-    // The finite difference: change one weight at a time and compute the change of the loss.
+    // The finite difference: change one weight at a time and compute the change in the loss.
     let mut worst = 0.0f32;
     writeln!(out, "\nweight  gradient  difference")?;
     for (i, gradient) in gradient.iter().enumerate() {

@@ -17,9 +17,9 @@ use crate::capture::{Body, LaunchList, Work, capture};
 /// Start and end of a piece of work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
-    /// Index of the work in its list.
+    /// Index of the piece of work in the launch list.
     pub work: usize,
-    /// Name of the work.
+    /// Its name.
     pub name: String,
     /// The stream that ran the work.
     pub stream: usize,

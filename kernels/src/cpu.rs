@@ -33,7 +33,8 @@ pub struct CpuArgs<'a> {
     pub workspace: &'a mut [f32],
 }
 
-/// The tensors of a list of exactly `N`. Panics if there are more or fewer.
+/// Converts a list of exactly `N` tensors to an array, which callers can destructure. Panics if
+/// there are more or fewer.
 pub(crate) fn exactly<T, const N: usize>(list: &mut [T]) -> &mut [T; N] {
     let len = list.len();
     list.try_into().unwrap_or_else(|_| panic!("{len} tensors, not {N}"))

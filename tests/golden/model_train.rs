@@ -193,7 +193,7 @@ pub(crate) fn recorded_gradient(
 }
 
 /// In a model with an additional RPN convolution, only the last two convolutions are computed from
-/// gathered patches; the change of the losses along each gradient is its squared norm times the
+/// gathered patches; the change in the losses along each gradient is its squared norm times the
 /// step.
 #[test]
 fn extra_rpn_conv_gradients_match_finite_differences() {

@@ -31,7 +31,7 @@ pub(crate) struct Wgmma {
 /// The phase that `mbarrier.test_wait` or `try_wait` tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// The phase is in a register that an arrival wrote.
+    /// The register with the state that `mbarrier.arrive` returned.
     State(Reg),
     Parity(Reg),
 }

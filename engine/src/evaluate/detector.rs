@@ -363,7 +363,7 @@ fn spec(
     }
 }
 
-/// Bytes of source pixels initially reserved for an image of a padded shape.
+/// Number of bytes to reserve for an image's source pixels: at least those of its padded shape.
 fn room(pixels: usize, padded: &PaddedShape) -> usize {
     pixels.max(3 * padded.area())
 }

@@ -110,7 +110,7 @@ macro_rules! batch_arrays {
         }
 
         impl $group {
-            /// The rows, in declaration order.
+            /// The arrays, in declaration order.
             pub(super) const ARRAYS: &[Array] = &[$(Array {
                 name: stringify!($name),
                 role: Role::$role,

@@ -78,7 +78,7 @@ fn begin(staging: &Staging, object: &Object, file: &Path) -> Result<Arc<Pixels>,
     let is_whole = move || {
         match record.add(&whole, &to) {
             Ok(()) => progress.say(&format!("{at} was downloaded completely")),
-            Err(fault) => progress.say(&format!("warning: {fault}; {at} will be staged again")),
+            Err(fault) => progress.say(&format!("warning: {fault}; {at} will be downloaded again")),
         }
         record.release();
     };

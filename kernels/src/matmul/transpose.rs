@@ -38,7 +38,7 @@ pub(super) fn transpose(
                 // 15 < rows` and `c + 15 < len`, on both sides.
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx512(_) => unsafe { avx512(from.as_ptr(), stride, to.as_mut_ptr(), pitch) },
-                // SAFETY: as above, for AVX2 and 8 in place of 16.
+                // SAFETY: as above, with AVX2, `j + 7` and `c + 7`.
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx2(_) => unsafe { avx2(from.as_ptr(), stride, to.as_mut_ptr(), pitch) },
                 Isa::Portable(_) => unreachable!("it has no squares"),
