@@ -53,7 +53,15 @@ struct Differentiation<'a> {
     /// Per tensor of the forward pass: its incoming gradients, not yet summed. The reverse walk
     /// visits a tensor's readers before its writer, so the list is complete when the writer needs
     /// the sum.
-    arriving: Vec<Vec<TensorId>>,
+    arriving: Vec<Vec<Term>>,
+}
+
+/// A gradient of a tensor that is read several times.
+#[derive(Clone, Copy)]
+struct Term {
+    gradient: TensorId,
+    /// The number of rows in use; all if `None`.
+    count: Option<TensorId>,
 }
 
 /// Results of the steps of one node's backward rule that have been emitted.
@@ -89,7 +97,7 @@ impl<'a> Differentiation<'a> {
         }
         let mut arriving = vec![Vec::new(); program.tensors.len()];
         for (loss, seed) in losses {
-            arriving[loss.index()].push(*seed);
+            arriving[loss.index()].push(Term { gradient: *seed, count: None });
         }
         let forward_nodes = program.nodes.len();
         Self { program, forward_nodes, wanted, arriving }
@@ -138,11 +146,13 @@ impl<'a> Differentiation<'a> {
                 .map(|s| self.resolve(&node, &mut known, *s))
                 .collect::<Result<Vec<_>, _>>()?;
             let outputs = self.program.add(step.op.clone(), &inputs, &[])?;
-            self.bind(&node, step, &outputs, &mut known);
+            let count = step.op.traits().count_input.map(|i| inputs[i]);
+            self.bind(&node, step, &outputs, count, &mut known);
         }
         for (source, input) in aliases {
             let gradient = self.resolve(&node, &mut known, source)?;
-            self.arriving[node.inputs[input].index()].push(gradient);
+            let count = node.op.traits().count_input.map(|i| node.inputs[i]);
+            self.arriving[node.inputs[input].index()].push(Term { gradient, count });
         }
         Ok(())
     }
@@ -152,6 +162,7 @@ impl<'a> Differentiation<'a> {
         node: &crate::Node,
         step: &BackwardStep,
         outputs: &[TensorId],
+        count: Option<TensorId>,
         known: &mut Known,
     ) {
         assert_eq!(step.outputs.len(), outputs.len(), "{}: rule and op differ", step.op.name());
@@ -160,7 +171,7 @@ impl<'a> Differentiation<'a> {
                 Sink::GradInput(i) => {
                     let input = node.inputs[i].index();
                     if self.wanted[input] {
-                        self.arriving[input].push(output);
+                        self.arriving[input].push(Term { gradient: output, count });
                     }
                 }
                 Sink::Temp(i) => {
@@ -201,13 +212,17 @@ impl<'a> Differentiation<'a> {
     /// The gradient of a tensor: the sum of its incoming gradients.
     fn gradient(&mut self, tensor: TensorId) -> Result<Option<TensorId>, GraphError> {
         let arriving = std::mem::take(&mut self.arriving[tensor.index()]);
-        let total = match arriving.as_slice() {
-            [] => return Ok(None),
-            [one] => *one,
-            many => self.program.apply1(Sum, many)?,
-        };
-        self.arriving[tensor.index()] = vec![total];
-        Ok(Some(total))
+        let Some(&Term { mut gradient, count }) = arriving.first() else { return Ok(None) };
+        if arriving.iter().any(|term| term.count != count) {
+            let name = self.program.tensors[tensor.index()].name.clone();
+            return Err(GraphError::DifferentCounts(name));
+        }
+        if arriving.len() > 1 {
+            let terms: Vec<_> = arriving.iter().map(|term| term.gradient).collect();
+            gradient = self.program.apply1(Sum, terms)?;
+        }
+        self.arriving[tensor.index()] = vec![Term { gradient, count }];
+        Ok(Some(gradient))
     }
 }
 

@@ -56,6 +56,10 @@ pub enum GraphError {
     /// No loss depends on the parameter.
     #[error("no loss depends on `{0}`: no gradient reaches it")]
     NoGradient(String),
+    /// The ops that read a tensor have different row counts: its gradient is not defined in all
+    /// rows that one of them uses.
+    #[error("the ops that read `{0}` have different counts, or only some have one")]
+    DifferentCounts(String),
     /// The name is in neither the program nor the state set.
     #[error("no tensor is named `{0}`")]
     UnknownTensor(String),

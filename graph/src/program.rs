@@ -271,6 +271,20 @@ impl Program {
         writers
     }
 
+    /// The number of rows in use of a tensor, if the op that writes it has a count, or processes
+    /// the elements of such a tensor: its other rows hold any values.
+    pub fn count_of(&self, mut tensor: TensorId) -> Option<TensorId> {
+        loop {
+            let node = self.nodes.iter().find(|node| node.outputs.first() == Some(&tensor))?;
+            if let Some(input) = node.op.traits().count_input {
+                return Some(node.inputs[input]);
+            }
+            let first = *node.inputs.first()?;
+            (self.desc(first).shape == self.desc(tensor).shape).then_some(())?;
+            tensor = first;
+        }
+    }
+
     /// The input, state or kept tensor of this name.
     pub fn find(&self, name: &str) -> Option<TensorId> {
         self.names.get(name).copied()

@@ -6,7 +6,7 @@ use graph::autodiff::differentiate;
 use graph::fuse::{bias_gradients, grad_mask_add, join_gradients};
 use graph::fuse::{projections, relu_signs, scaled_weights, upsample_add};
 use graph::prune::prune;
-use graph::{Program, StateSet, TensorId};
+use graph::{GraphError, Program, StateSet, TensorId};
 use kernels::case::normal;
 use kernels::cpu::HostTensor;
 use kernels::ops::bias_grad::BiasGrad;
@@ -185,26 +185,28 @@ fn kept_or_non_gemm_gradient_is_not_fused() {
     assert_same(&[before, kept]);
 }
 
-/// A GEMM that does not compute rows past its count cannot add a gradient with data in these rows.
+/// GEMMs with the same count fuse the sum of their gradients. With different counts, no gradient is
+/// defined in all rows, which is an error.
 #[test]
-fn counted_gemm_does_not_add_gradient_with_more_rows() {
-    // Per case: true for each of the two GEMMs that has a row count, and the number of sums that
-    // remain.
-    for (counted, left) in [([true, true], 0), ([true, false], 0), ([false, true], 1)] {
+fn readers_of_tensor_need_equal_counts() {
+    let net = |is_counted: [bool; 2]| {
         let mut net = Net::new();
         let x = net.x();
         let rows = net.program.input("rows", TensorDesc::new(Role::Index, &[1]));
         let y = net.conv(x, 3, true);
-        // The backward pass visits nodes in reverse order, so the second GEMM is built first.
-        let [second, first] = [counted[1], counted[0]].map(|is_counted| {
+        let ends = is_counted.map(|is_counted| {
             let inputs = Conv2dInputs { count: is_counted.then_some(rows), ..net.reads(y, 3) };
             net.apply(Conv2d::new(1, 1), inputs)
         });
-        let sum = net.program.node(Sum, [first, second]);
-        let programs = net.into_programs(sum);
-        assert_eq!(counts(&programs, "sum"), [1, left]);
-        assert_same(&programs);
-    }
+        let sum = net.program.node(Sum, ends);
+        (net, sum)
+    };
+    let (same, sum) = net([true, true]);
+    assert_eq!(counts(&same.into_programs(sum), "sum"), [1, 0]);
+    let (mut other, sum) = net([true, false]);
+    let seed = other.program.input("seed", TensorDesc::new(Role::Gradient, &other.shape));
+    let fault = differentiate(&mut other.program, &[sum], seed, &other.weights);
+    assert!(matches!(fault, Err(GraphError::DifferentCounts(_))), "{fault:?}");
 }
 
 /// One node scales the weights that two gradients read; the results do not change.
@@ -305,10 +307,7 @@ fn relu_gradient_uses_stored_signs() {
         assert!(results(&masked) == results(&fused), "other values on {shape:?}");
         fused.nodes().iter().filter(|node| node.outputs.len() == 2).count()
     };
-    assert_eq!(signs_of([2, 3, 2, 64], false), 2);
-    // The gradients of `first` are summed. No epilogue of a GEMM may add them, as it would write 0
-    // past the count.
-    assert_eq!(signs_of([4, 3, 1, 64], true), 1);
+    assert_eq!((signs_of([2, 3, 2, 64], false), signs_of([4, 3, 1, 64], true)), (2, 2));
     assert_eq!((signs_of([1, 3, 2, 64], false), signs_of([2, 3, 2, 4], false)), (0, 0));
 }
 

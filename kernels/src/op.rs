@@ -72,8 +72,8 @@ pub trait Op: Any + Debug + Send + Sync {
     }
 
     /// The launches of the op's CUDA kernels, in order; they name the fp16 kernels. Every element
-    /// of every output is overwritten. Grids depend on shapes only, never on values. An op without
-    /// launches runs only on the CPU.
+    /// of every output is overwritten, except for rows past the count ([`Traits::count_input`]).
+    /// Grids depend on shapes only, never on values. An op without launches runs only on the CPU.
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let _ = args;
         vec![]
@@ -86,7 +86,7 @@ pub trait Op: Any + Debug + Send + Sync {
         launches.map(|launch| Task::Launch(in_precision(args.gpu.precision, launch))).collect()
     }
 
-    /// Runs the CPU reference. Overwrites every element of every output.
+    /// Runs the CPU reference. Overwrites the same elements of the outputs.
     fn run_cpu(&self, args: &mut CpuArgs<'_>);
 }
 
@@ -98,8 +98,8 @@ pub struct Traits {
     /// The op is an all-reduce, or copies gradients into or out of an all-reduce's bucket. On a GPU
     /// such ops have a separate stream, concurrent with the rest of the step.
     pub communicates: bool,
-    /// Position of the input with the number of rows, or images, that hold data: output rows past
-    /// this number are 0, input rows past it are not read.
+    /// Position of the input with the number of rows, or images, in use. Past it, the op neither
+    /// reads rows of its inputs nor writes rows of its first output or of their signs.
     pub count_input: Option<usize>,
     /// The last output holds the [`signs`](crate::signs) of output 0.
     pub signs: bool,

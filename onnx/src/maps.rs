@@ -47,8 +47,8 @@ pub(crate) fn preprocess(op: &Preprocess, t: &mut Translation<'_>, node: &Node) 
 
 /// A group norm, as an instance norm over groups followed by scale and shift per channel.
 pub(crate) fn group_norm(op: &GroupNorm, t: &mut Translation<'_>, node: &Node) -> Outputs {
-    let GroupNormInputs { x, gamma, beta, residual } =
-        GroupNormInputs::of(&node.inputs, [op.residual]);
+    let GroupNormInputs { x, gamma, beta, residual, .. } =
+        GroupNormInputs::of(&node.inputs, [op.residual, op.counted]);
     let [h, w, c] = [1, 2, 3].map(|axis| t.desc(*x).dim(axis));
     let mut vector = |id| {
         let values = t.constant(id)?.as_f32().to_vec();

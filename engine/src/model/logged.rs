@@ -17,6 +17,8 @@ use crate::names::{matches, misfit};
 pub(crate) const LOGGED_GRADIENT: &str = "logged/gradient/";
 /// Prefix of an output with an activation.
 pub(crate) const LOGGED_ACTIVATION: &str = "logged/activation/";
+/// Prefix of an output with the number of rows in use of the activation of that name.
+pub(crate) const LOGGED_COUNT: &str = "logged/count/";
 
 /// Makes the requested gradients (if this pass has the step's gradients) and activations output
 /// tensors. Call it after the fusions: an output tensor prevents fusions, which would change the
@@ -59,6 +61,9 @@ pub(super) fn keep(
     for (name, id) in &activations {
         if asked(LogOf::Activations, name) {
             net.program.keep(&format!("{LOGGED_ACTIVATION}{name}"), *id);
+            if let Some(count) = net.program.count_of(*id) {
+                net.program.keep(&format!("{LOGGED_COUNT}{name}"), count);
+            }
         }
     }
     Ok(())

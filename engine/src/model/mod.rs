@@ -39,7 +39,7 @@ pub(crate) use detectors::{
 pub use division::Division;
 pub(crate) use inputs::loss_layout;
 pub use inputs::{detection_layout, step_layout, training_layout};
-pub(crate) use logged::{LOGGED_ACTIVATION, LOGGED_GRADIENT};
+pub(crate) use logged::{LOGGED_ACTIVATION, LOGGED_COUNT, LOGGED_GRADIENT};
 pub(crate) use loss_weights::class_weights;
 pub(crate) use optimizer::PARAMETER_STATS;
 pub use optimizer::group_of;

@@ -136,8 +136,7 @@ impl Net<'_> {
         self.program.apply(FoldNorm { eps }, FoldNormInputs { w, gamma, beta, mean, var })
     }
 
-    /// Group norm, addition of the residual, and ReLU. Rows past a count may have any finite value:
-    /// later ops also use the count, and give these rows no gradient.
+    /// Group norm, addition of the residual, and ReLU. Rows past the count may have any values.
     pub(super) fn group_norm(
         &mut self,
         x: TensorId,
@@ -152,8 +151,10 @@ impl Net<'_> {
             self.param(name, &[c], Layout::Same, ParamKind::Norm, Init::Constant(value))
         };
         let (gamma, beta) = (vector("weight", 1.0), vector("bias", 0.0));
-        let op = GroupNorm { groups, eps, relu: after.relu, residual: after.residual.is_some() };
-        let inputs = GroupNormInputs { x, gamma, beta, residual: after.residual };
+        let After { relu, residual, count } = after;
+        let (has_residual, counted) = (residual.is_some(), count.is_some());
+        let op = GroupNorm { groups, eps, relu, residual: has_residual, counted };
+        let inputs = GroupNormInputs { x, gamma, beta, residual, count };
         let [y, _stats] = self.program.apply(op, inputs)?;
         Ok(y)
     }

@@ -5,7 +5,7 @@ use kernels::ops::relu_mask::ReluMask;
 use kernels::ops::sum::Sum;
 use kernels::{Fusion, GradEpilogue};
 
-use super::{Uses, count_of, is, rename, sweep};
+use super::{Uses, is, rename, sweep};
 use crate::{Program, TensorId};
 
 /// Fuses sums of gradients, then ReLU masks, into the GEMMs that compute the gradients (ops with a
@@ -59,11 +59,8 @@ fn is_gemm(program: &Program, node: usize) -> bool {
 /// Makes the GEMM that writes `term` add `other`; returns false if this is not possible.
 fn take(program: &mut Program, uses: &Uses, term: TensorId, other: TensorId) -> bool {
     let Some(writer) = uses.writer(term) else { return false };
-    let count = count_of(program, writer);
-    let fits =
-        count.is_none() || uses.writer(other).is_some_and(|node| count_of(program, node) == count);
     match program.nodes[writer].op.traits().epilogue {
-        Some(epilogue @ GradEpilogue { other: false, mask: false }) if fits => {
+        Some(epilogue @ GradEpilogue { other: false, mask: false }) => {
             set_epilogue(program, writer, GradEpilogue { other: true, ..epilogue }, other)
         }
         _ => false,

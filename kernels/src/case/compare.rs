@@ -4,6 +4,8 @@
 use crate::cpu::{HostData, HostTensor};
 use crate::{DType, Op, Precision, TensorDesc, signs};
 
+use super::written;
+
 /// Relative tolerance of an fp16 output: twice the half ulp of rounding the exact result.
 const F16_RELATIVE: f64 = 1.0 / 1024.0;
 /// Relative tolerance of an f32 output: the device's exp, log and other functions differ from
@@ -22,11 +24,11 @@ const TF32_FLOOR: f64 = 6e-3;
 const F16_LEAST: f64 = 1.0 / (1u64 << 25) as f64;
 
 /// Compares a device's outputs, then its `num_updates` updates, with the reference's outputs and
-/// updates on the same inputs. Returns the largest error as a share of the tolerance. Integers and
-/// bitmaps must be equal. A float may be off by `relative * |reference|`, plus `floor` times the
-/// root mean square of the output; the floor of tensor-core sums grows with their length. [`signs`]
-/// must match the device's own output 0, so they may differ from the reference's only where that
-/// output is within its tolerance of 0.
+/// updates on the same inputs. Returns the largest error as a share of the tolerance. Rows that the
+/// op does not write are not compared. Integers and bitmaps must be equal. A float may be off by
+/// `relative * |reference|`, plus `floor` times the root mean square of the output; the floor of
+/// tensor-core sums grows with their length. [`signs`] must match the device's own output 0, so
+/// they may differ from the reference's only where that output is within its tolerance of 0.
 ///
 /// # Errors
 /// A one-line message with the first tensor that has an element outside its tolerance.
@@ -41,16 +43,19 @@ pub fn compare_with_reference(
 ) -> Result<f64, String> {
     assert_eq!(got.len(), expected.len(), "outputs and updates of {}", op.name());
     let descs = |list: &[HostTensor]| list.iter().map(|t| t.desc.clone()).collect::<Vec<_>>();
-    let (inputs, outputs) = (descs(inputs), descs(&expected[..expected.len() - num_updates]));
-    let floor = floor + device_floor(op, precision, op.cost(&inputs, &outputs).flops, &outputs);
+    let outputs = descs(&expected[..expected.len() - num_updates]);
+    let flops = op.cost(&descs(inputs), &outputs).flops;
+    let floor = floor + device_floor(op, precision, flops, &outputs);
+    let written = |i, desc| if i == 0 { written(op, inputs, desc) } else { desc.len() };
     let signs_at = op.traits().signs.then(|| outputs.len() - 1);
     let mut largest = 0.0f64;
     for (i, (found, expected)) in got.iter().zip(expected).enumerate() {
         let error = if signs_at == Some(i) {
-            equal(found.as_i32(), signs::of(&got[0], &expected.desc).as_i32())
+            let len = written(0, &got[0].desc);
+            equal_signs(found, &got[0], len)
                 .map_err(|reason| format!("not the signs of the device's output 0: {reason}"))
         } else {
-            worst(found, expected, precision, floor)
+            worst(found, expected, written(i, &expected.desc), precision, floor)
         };
         let error = error.map_err(|reason| format!("output {i} {:?}: {reason}", expected.desc))?;
         largest = largest.max(error);
@@ -72,10 +77,25 @@ fn device_floor(op: &dyn Op, precision: Precision, flops: u64, outputs: &[Tensor
     }
 }
 
-/// The largest error as a share of the tolerance; an `Err` if it exceeds 1.
+/// Fails if a bit differs from the sign of one of the first `len` elements of `activation`.
+fn equal_signs(found: &HostTensor, activation: &HostTensor, len: usize) -> Result<f64, String> {
+    let mut written = activation.clone();
+    let (first, rest) = written.as_f32_mut().split_at_mut(len);
+    first.fill(1.0);
+    rest.fill(0.0);
+    let [expected, mask] = [activation, &written].map(|of| signs::of(of, &found.desc));
+    let masked = |signs: &HostTensor| -> Vec<i32> {
+        signs.as_i32().iter().zip(mask.as_i32()).map(|(bits, mask)| bits & mask).collect()
+    };
+    equal(&masked(found), &masked(&expected))
+}
+
+/// The largest error among the first `len` elements as a share of the tolerance; an `Err` if it
+/// exceeds 1.
 fn worst(
     got: &HostTensor,
     expected: &HostTensor,
+    len: usize,
     precision: Precision,
     floor: f64,
 ) -> Result<f64, String> {
@@ -84,7 +104,7 @@ fn worst(
         (HostData::U8(g), HostData::U8(e)) => equal(g, e),
         (HostData::F32(g), HostData::F32(e)) => {
             let half = expected.desc.role.gpu_dtype(precision) == DType::F16;
-            close(g, e, floor, half)
+            close(&g[..len], &e[..len], floor, half)
         }
         _ => Err("the element types differ".into()),
     }

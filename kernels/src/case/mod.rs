@@ -10,6 +10,7 @@ mod on_device;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::counted::rows_in_use;
 use crate::cpu::{HostData, HostTensor};
 use crate::on_cpu::{run, run_updating};
 use crate::philox::philox4x32;
@@ -160,8 +161,10 @@ pub enum CaseError {
     /// The op rejected its own case.
     #[error("{0}")]
     Op(#[from] OpError),
-    /// An output element was not written.
-    #[error("{case}: output {output} holds poison: an element was not written, or it is NaN")]
+    /// An output element was not written, or one past the count was.
+    #[error(
+        "{case}: output {output}: an element was not written or is NaN, or one past the count was written"
+    )]
     Poison {
         /// The case.
         case: String,
@@ -212,7 +215,29 @@ pub enum CaseError {
     },
 }
 
-/// Runs the case twice: all outputs must be written, and be bit-identical both times.
+/// Number of leading elements of its first output that an op writes: all, or if it has a count, the
+/// elements of the rows in use.
+fn written(op: &dyn Op, inputs: &[HostTensor], output: &TensorDesc) -> usize {
+    match op.traits().count_input {
+        None => output.len(),
+        Some(input) => {
+            let rows = output.dim(0);
+            output.len() / rows.max(1) * rows_in_use(inputs[input].as_i32(), rows)
+        }
+    }
+}
+
+/// `outputs` of an op, with zeros in the rows that it does not write.
+fn with_zeros(op: &dyn Op, inputs: &[HostTensor], mut outputs: Vec<HostTensor>) -> Vec<HostTensor> {
+    if op.traits().count_input.is_some() {
+        let written = written(op, inputs, &outputs[0].desc);
+        outputs[0].as_f32_mut()[written..].fill(0.0);
+    }
+    outputs
+}
+
+/// Runs the case twice: all elements of the outputs must be written, except for rows past the
+/// count, which must not be; and both runs must be bit-identical.
 ///
 /// # Errors
 /// The first failed check.
@@ -224,10 +249,17 @@ pub fn check_runs(case: &OpCase) -> Result<(), CaseError> {
         Ok(outputs)
     };
     let (first, second) = (run_once()?, run_once()?);
+    let traits = case.op.traits();
     for (output, (a, b)) in first.iter().zip(&second).enumerate() {
         let name = case.to_string();
+        let len = match output {
+            0 => written(case.op.as_ref(), &case.inputs, &a.desc),
+            _ => a.desc.len(),
+        };
         let poisoned = match &a.data {
-            HostData::F32(v) => v.iter().any(|x| x.is_nan()),
+            HostData::F32(v) => v.iter().enumerate().any(|(i, x)| x.is_nan() == (i < len)),
+            // The signs of a row that is not written are not written either.
+            HostData::I32(_) if traits.signs && traits.count_input.is_some() => false,
             HostData::I32(v) => v.contains(&i32::MIN),
             HostData::U8(v) => v.contains(&0xA5) && a.desc.role == Role::Bitmap,
         };
@@ -314,12 +346,14 @@ fn difference_along(
         for (x, d) in inputs[input].as_f32_mut().iter_mut().zip(direction.as_f32()) {
             *x += eps * d;
         }
-        Ok(weighted(&run(case.op.as_ref(), &inputs)?, weights))
+        let outputs = run(case.op.as_ref(), &inputs)?;
+        Ok(weighted(&with_zeros(case.op.as_ref(), &inputs, outputs), weights))
     };
     Ok((eval(case.grad_eps)? - eval(-case.grad_eps)?) / (2.0 * f64::from(case.grad_eps)))
 }
 
-/// Runs the backward rule of a case and returns the gradient of one input, if the rule has one.
+/// Runs the backward rule of a case and returns the gradient of one input, if the rule has one. Its
+/// rows past the count are 0.
 ///
 /// # Errors
 /// Errors from a step of the rule.
@@ -337,6 +371,7 @@ pub fn gradient_of(
         let inputs: Vec<HostTensor> =
             step.inputs.iter().map(|s| resolve(case, outputs, grad_outputs, &temps, *s)).collect();
         let results = run(step.op.as_ref(), &inputs)?;
+        let results = with_zeros(step.op.as_ref(), &inputs, results);
         for (target, result) in step.outputs.iter().zip(results) {
             let (list, idx) = match *target {
                 Sink::GradInput(i) => (&mut grads, i),

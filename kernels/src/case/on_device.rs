@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hasher};
 use device::{Device, DeviceError, DevicePtr, Gpu, LaunchArgs, Stream, Task, Workspace};
 
 use super::compare::compare_with_reference;
-use super::{CaseError, OpCase, output_weights, resolve};
+use super::{CaseError, OpCase, output_weights, resolve, written};
 use crate::cpu::HostTensor;
 use crate::matmul::launch::gemm_kernels;
 use crate::on_cpu;
@@ -161,6 +161,12 @@ impl Check<'_, '_> {
                 None => fail(reason),
             };
             let got = run().map_err(|e| fail(e.to_string()))?;
+            if op.traits().count_input.is_some() {
+                let rest = &got[0].as_f32()[written(op, inputs, &outputs[0])..];
+                if rest.iter().any(|v| !v.is_nan()) {
+                    return Err(fail("writes rows past the count".into()));
+                }
+            }
             if runs_twice {
                 let again = run().map_err(|e| fail(e.to_string()))?;
                 let differs = got.iter().zip(&again).position(|(a, b)| a.bytes() != b.bytes());

@@ -5,7 +5,7 @@ use graph::exec::device::Prepared;
 use graph::{CpuArena, CpuExecutor};
 use kernels::ops::control_step::Control;
 
-use super::{Measured, Steps, add_counts, kept_names, measured};
+use super::{Measured, Steps, add_counts, kept_names, measured, rows_in_use};
 use crate::error::EngineError;
 use crate::model::{ACCURACIES, Division, PARAMETER_STATS, STEP_LOSS, STOP_REQUESTS};
 use crate::runtime::{ModelState, copy_inputs};
@@ -111,9 +111,13 @@ impl Steps for CpuSteps {
 
     fn kept(&self, prefix: &str, pattern: &str) -> Result<Vec<(String, Vec<f32>)>, EngineError> {
         let executor = &self.executors[self.ran];
-        let read =
-            |name: &str| Ok((name.to_string(), executor.f32(&format!("{prefix}{name}"))?.to_vec()));
-        kept_names(executor.program(), prefix, pattern).into_iter().map(read).collect()
+        let program = executor.program();
+        let read = |name: &str| {
+            let values = executor.f32(&format!("{prefix}{name}"))?.to_vec();
+            let count = |output: &str| Ok::<_, EngineError>(executor.i32(output)?[0]);
+            Ok((name.to_string(), rows_in_use(program, prefix, name, values, count)?))
+        };
+        kept_names(program, prefix, pattern).into_iter().map(read).collect()
     }
 
     fn bytes(&self) -> usize {

@@ -9,7 +9,7 @@ use graph::DeviceExecutor;
 use graph::capture::CapturedGraph;
 use graph::exec::device::Prepared;
 
-use super::{Losses, Measured, Steps, Submit, add_counts, kept_names, measured};
+use super::{Losses, Measured, Steps, Submit, add_counts, kept_names, measured, rows_in_use};
 use crate::error::EngineError;
 use crate::model::{Division, RING, RingLayout};
 use crate::runtime::{ModelState, Slot, same_layout};
@@ -147,11 +147,13 @@ impl Steps for DeviceSteps {
 
     fn kept(&self, prefix: &str, pattern: &str) -> Result<Vec<(String, Vec<f32>)>, EngineError> {
         let (executor, ran) = (&self.executor, self.ran);
-        let read = |name: &str| {
-            let tensor = executor.read(ran, &format!("{prefix}{name}"))?;
-            Ok((name.to_string(), tensor.as_f32().to_vec()))
-        };
         let program = &executor.programs()[ran].program;
+        let read = |name: &str| {
+            let values = executor.read(ran, &format!("{prefix}{name}"))?.as_f32().to_vec();
+            let count =
+                |output: &str| Ok::<_, EngineError>(executor.read(ran, output)?.as_i32()[0]);
+            Ok((name.to_string(), rows_in_use(program, prefix, name, values, count)?))
+        };
         kept_names(program, prefix, pattern).into_iter().map(read).collect()
     }
 

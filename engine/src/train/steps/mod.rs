@@ -13,6 +13,7 @@ use kernels::ops::parameter_update::STATS;
 use super::feed::Batch;
 use crate::error::EngineError;
 use crate::metrics::ParameterStats;
+use crate::model::{LOGGED_ACTIVATION, LOGGED_COUNT};
 use crate::names::matches;
 use crate::runtime::{ModelState, Slot};
 
@@ -75,7 +76,7 @@ pub(super) trait Steps: Debug + Send {
     fn measure(&mut self) -> Result<Measured, EngineError>;
 
     /// Float outputs of the last pass named `prefix` plus a name that matches `pattern`, listed by
-    /// that name. Waits for the pass.
+    /// that name, without rows past their count. Waits for the pass.
     ///
     /// # Errors
     /// Device errors.
@@ -139,6 +140,25 @@ fn kept_names<'a>(program: &'a Program, prefix: &str, pattern: &str) -> Vec<&'a 
     let names = program.kept_names().into_iter();
     let names = names.filter_map(|(name, _)| name.strip_prefix(prefix));
     names.filter(|name| matches(pattern, name)).collect()
+}
+
+/// The values of the output [`LOGGED_ACTIVATION`] plus `name` in rows in use; `count` reads an
+/// output with a number of rows.
+fn rows_in_use<E>(
+    program: &Program,
+    prefix: &str,
+    name: &str,
+    mut values: Vec<f32>,
+    count: impl FnOnce(&str) -> Result<i32, E>,
+) -> Result<Vec<f32>, E> {
+    let output = format!("{LOGGED_COUNT}{name}");
+    let (tensor, has_count) = (program.find(&format!("{prefix}{name}")), program.find(&output));
+    if let (LOGGED_ACTIVATION, Some(tensor), Some(_)) = (prefix, tensor, has_count) {
+        let rows = program.desc(tensor).dim(0);
+        let used = usize::try_from(count(&output)?).unwrap_or(0).min(rows);
+        values.truncate(values.len() / rows.max(1) * used);
+    }
+    Ok(values)
 }
 
 /// Adds the counts of a pass to the counts of earlier passes.

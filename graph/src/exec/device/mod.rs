@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use device::step_ends::{StepEnds, finish_step, take_inputs};
-use device::{Device, DevicePtr, Pinned, PinnedBuffer, Stream};
+use device::{Device, DeviceError, DevicePtr, Pinned, PinnedBuffer, Stream};
 use kernels::cpu::HostTensor;
 use kernels::on_device::host_tensor;
 
@@ -35,6 +35,9 @@ pub use stopwatch::{EventCost, Stopwatch};
 
 use inputs::InputBuffer;
 use look::Homes;
+
+/// Bytes of host memory from which rows not in use are initialised.
+const CHUNK: usize = 1 << 20;
 
 /// Maximum time that the host waits for one step before it reports a hang.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -130,11 +133,15 @@ impl DeviceExecutor {
         };
         let buffers = [buffer()?, buffer()?];
         let (inputs, index) = (device.alloc(bytes)?, device.alloc(ALIGNMENT)?);
-        let (done, zero) = (device.alloc_pinned(4)?, device.alloc_pinned(4)?);
+        let (done, chunk) = (device.alloc_pinned(4)?, device.alloc_pinned(CHUNK)?);
         let (main, copies) = (device.stream()?, device.stream()?);
-        device.upload(main, index, zero, 0, 4)?;
+        device.upload(main, index, chunk, 0, 4)?;
+        // Waits for this upload, and for steps of other executors that use the arena.
         device.synchronize()?;
-        device.free_pinned(zero)?;
+        device.write_pinned(chunk, 0, &[0xFF; CHUNK]);
+        programs.iter().try_for_each(|p| initialise_rows(p, &arena, main, chunk))?;
+        device.synchronize()?;
+        device.free_pinned(chunk)?;
         let ends = StepEnds {
             buffers: buffers.each_ref().map(|buffer| buffer.memory),
             bytes,
@@ -289,6 +296,27 @@ impl DeviceExecutor {
         self.device.download(self.main, ptr, &mut bytes)?;
         Ok(host_tensor(prepared.precision(), desc, &bytes))
     }
+}
+
+/// Initialises the tensors of which ops write only the rows in use: element-wise ops read all rows.
+/// Each value becomes NaN, so that no result can depend on such a row unnoticed.
+fn initialise_rows(
+    prepared: &Prepared,
+    arena: &SharedArena,
+    stream: Stream,
+    nan: Pinned,
+) -> Result<(), DeviceError> {
+    let Prepared { program, target, plan, .. } = prepared;
+    let counted = program.nodes().iter().filter(|node| node.op.traits().count_input.is_some());
+    for tensor in counted.flat_map(|node| &node.outputs) {
+        let Some(offset) = plan.offset(*tensor) else { continue };
+        let bytes = target.bytes(program.desc(*tensor));
+        for begin in (0..bytes).step_by(CHUNK) {
+            let to = arena.ptr + (offset + begin) as DevicePtr;
+            arena.device.upload(stream, to, nan, 0, CHUNK.min(bytes - begin))?;
+        }
+    }
+    Ok(())
 }
 
 /// True if step `a` is before step `b`, even if the step number has wrapped between them.

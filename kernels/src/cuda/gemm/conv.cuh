@@ -66,8 +66,8 @@ struct Taps {
   }
 };
 
-// The number of images that hold data; all of them if there is no count.
-DEVICE int filled_images(const int* count, int all) {
+// The number of images in use; all of them if there is no count.
+DEVICE int used_images(const int* count, int all) {
   return count ? max(0, min(*count, all)) : all;
 }
 

@@ -3,14 +3,13 @@
 //
 // An epilogue functor has four parts, so that inputs are read only once, or early:
 //
-//   Held hold(int column)                       values of eight columns, the same for each row
-//   Row fetch(int row, int column, bool filled) values of a row, read before its accumulators
-//   void operator()(float (&v)[CHUNK], const Held&, const Row&, int row, int column, bool filled)
-//                                               computes v from accumulators and these, stores it
-//   void prefetch(int row, int column)          prefetches inputs of 64 columns of a row into L2
+//   Held hold(int column)               values of eight columns, the same for each row
+//   Row fetch(int row, int column)      values of a row, read before its accumulators
+//   void operator()(float (&v)[CHUNK], const Held&, const Row&, int row, int column)
+//                                       computes v from accumulators and these, stores it
+//   void prefetch(int row, int column)  prefetches inputs of 64 columns of a row into L2
 //
-// They are called only for rows and columns that exist; a row that is not `filled` has no data, and
-// its accumulators are 0.
+// They are called only for rows in use and columns that exist.
 #pragma once
 #include "real.cuh"
 #include "tile.cuh"
@@ -82,9 +81,8 @@ DEVICE int64_t place_of_signs(int row, int column, int columns) {
   return ((int64_t)(r / 4) * (columns / 64) + c / 64) * 32 + r % 4 * 8 + c % 64 / CHUNK;
 }
 
-// y = relu(acc * scale + bias + residual) in reals, each part if present, and its sign bits. Rows
-// without data get 0. An absent term is -0, the exact neutral element of addition, so that the loop
-// has no branch.
+// y = relu(acc * scale + bias + residual) in reals, each part if present, and its sign bits. An
+// absent term is -0, the exact neutral element of addition, so that the loop has no branch.
 struct ActivationRows {
   real* y;
   const float *scale, *bias;  // per column
@@ -107,20 +105,20 @@ struct ActivationRows {
     if (bias) load_columns(held.bias, bias, column, columns);
     return held;
   }
-  DEVICE Row fetch(int row, int column, bool filled) const {
-    if (residual && filled) return load_reals(residual + (int64_t)row * columns, column, columns);
+  DEVICE Row fetch(int row, int column) const {
+    if (residual) return load_reals(residual + (int64_t)row * columns, column, columns);
     return all_reals(real_of(-0.0f, 0x8000));
   }
   DEVICE void prefetch(int row, int column) const {
     if (residual) ::prefetch(residual + (int64_t)row * columns + column);
   }
-  DEVICE void operator()(float (&v)[CHUNK], const Held& held, const Row& other, int row, int column,
-                         bool filled) const {
+  DEVICE void operator()(float (&v)[CHUNK], const Held& held, const Row& other, int row,
+                         int column) const {
 #pragma unroll
     for (int e = 0; e < CHUNK; e++) {
       v[e] = v[e] * held.scale[e] + held.bias[e] + other.value(e);
       // Not max(), so that NaN is preserved.
-      if (v[e] < held.least || !filled) v[e] = 0.0f;
+      if (v[e] < held.least) v[e] = 0.0f;
     }
     if (signs) {
       // Values up to 2^-25, half of the smallest subnormal fp16, round to 0.
@@ -144,17 +142,16 @@ struct WeightRows {
   using Row = float;  // the scale
 
   DEVICE Held hold(int) const { return {}; }
-  DEVICE Row fetch(int row, int, bool) const { return scale ? scale[row] : 1.0f; }
+  DEVICE Row fetch(int row, int) const { return scale ? scale[row] : 1.0f; }
   DEVICE void prefetch(int, int) const {}
-  DEVICE void operator()(float (&v)[CHUNK], const Held&, Row factor, int row, int column,
-                         bool) const {
+  DEVICE void operator()(float (&v)[CHUNK], const Held&, Row factor, int row, int column) const {
 #pragma unroll
     for (int e = 0; e < CHUNK; e++) v[e] *= factor;
     store_columns(dw + (int64_t)row * columns, v, column, columns);
   }
 };
 
-// The partial sums [rows, columns] of a split, unchanged. Rows without data are not written.
+// The partial sums [rows, columns] of a split, unchanged.
 struct PartialRows {
   float* partials;
   int columns;
@@ -163,21 +160,19 @@ struct PartialRows {
   struct Row {};
 
   DEVICE Held hold(int) const { return {}; }
-  DEVICE Row fetch(int, int, bool) const { return {}; }
-  DEVICE void operator()(float (&v)[CHUNK], const Held&, const Row&, int row, int column,
-                         bool filled) const {
-    if (filled) store_columns(partials + (int64_t)row * columns, v, column, columns);
+  DEVICE Row fetch(int, int) const { return {}; }
+  DEVICE void operator()(float (&v)[CHUNK], const Held&, const Row&, int row, int column) const {
+    store_columns(partials + (int64_t)row * columns, v, column, columns);
   }
 };
 
-// A block's tile of D: its first row and column, and the extents of D. Rows from `filled_rows` on
-// hold no data.
+// A block's tile of D: its first row and column, and the extents of D.
 struct Corner {
-  int first_row, first_column, rows, filled_rows, columns;
+  int first_row, first_column, rows, columns;
   template <class T>
   DEVICE bool is_full() const {
     constexpr bool FLOATS = sizeof(real) == sizeof(float);  // float uses only the general path
-    return !FLOATS && first_row + T::ROWS <= filled_rows && first_column + T::COLUMNS <= columns &&
+    return !FLOATS && first_row + T::ROWS <= rows && first_column + T::COLUMNS <= columns &&
            columns % CHUNK == 0;
   }
 };
@@ -207,14 +202,11 @@ DEVICE void store_rows(const Sums<T>& sums, real* stages, const Corner& d, Place
 
   struct Reads {
     int row;  // of the output
-    bool filled;
     typename Epilogue::Row other;
   } ahead[BUFFERS][TURNS];
   auto fetch = [&](Reads& at, int i, int turn) {
-    const int row = row_of(i, turn);
-    at.filled = FULL || row < d.filled_rows;
-    at.row = place(row);
-    at.other = epilogue.fetch(at.row, column_of(i), at.filled);
+    at.row = place(row_of(i, turn));
+    at.other = epilogue.fetch(at.row, column_of(i));
   };
   auto fetch_slice = [&](int i) {
 #pragma unroll
@@ -245,7 +237,7 @@ DEVICE void store_rows(const Sums<T>& sums, real* stages, const Corner& d, Place
       float v[CHUNK];
       *(float4*)&v[0] = *(const float4*)from;
       *(float4*)&v[4] = *(const float4*)(from + 4);
-      epilogue(v, held, at.other, at.row, column, at.filled);
+      epilogue(v, held, at.other, at.row, column);
     };
     if constexpr (FULL) {
 #pragma unroll
@@ -268,7 +260,7 @@ template <class T, class Place, class Epilogue>
 DEVICE void prefetch_tile(const Corner& d, Place place, const Epilogue& epilogue) {
   const int row = d.first_row + threadIdx.x;
   static_assert(T::ROWS <= T::THREADS, "a thread for each row");
-  if (threadIdx.x >= T::ROWS || row >= d.filled_rows) return;
+  if (threadIdx.x >= T::ROWS || row >= d.rows) return;
 #pragma unroll
   for (int column = 0; column < T::COLUMNS; column += 64)
     if (d.first_column + column < d.columns) epilogue.prefetch(place(row), d.first_column + column);
@@ -293,27 +285,27 @@ DEVICE float* split_of(float* partials, int rows, int columns) {
   return partials ? partials + (int64_t)blockIdx.z * rows * columns : nullptr;
 }
 
-// Sums the splits in order: one thread per eight columns of a row. Each thread issues the
-// epilogue's loads before its first sum, and loads four splits at a time.
+// Sums the splits [splits, rows, columns] of the first `used_rows` rows in order: one thread per
+// eight columns of a row. Each thread issues the epilogue's loads before its first sum, and loads
+// four splits at a time.
 template <class Epilogue>
-DEVICE void reduce_splits(const float* partials, int splits, int rows, int columns, int filled_rows,
+DEVICE void reduce_splits(const float* partials, int splits, int rows, int columns, int used_rows,
                           const Epilogue& epilogue) {
   const int per_row = ceil_div(columns, CHUNK);
   const int64_t item = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-  if (item >= (int64_t)rows * per_row) return;
+  if (item >= (int64_t)used_rows * per_row) return;
   const int row = (int)(item / per_row), column = (int)(item % per_row) * CHUNK;
-  const bool filled = row < filled_rows;
   const typename Epilogue::Held held = epilogue.hold(column);
-  const typename Epilogue::Row other = epilogue.fetch(row, column, filled);
+  const typename Epilogue::Row other = epilogue.fetch(row, column);
   const int64_t split_len = (int64_t)rows * columns;
   const float* from = partials + (int64_t)row * columns;
   float v[CHUNK] = {};
 #pragma unroll 4
-  for (int split = 0; split < (filled ? splits : 0); split++, from += split_len) {
+  for (int split = 0; split < splits; split++, from += split_len) {
     float part[CHUNK];
     load_columns(part, from, column, columns);
 #pragma unroll
     for (int e = 0; e < CHUNK; e++) v[e] += part[e];
   }
-  epilogue(v, held, other, row, column, filled);
+  epilogue(v, held, other, row, column);
 }

@@ -31,7 +31,7 @@ DEVICE void multiply(Sums<T>& sums, const SumOf<First, Second>& pass, Share shar
                      int first_column, real* stages) {
   const First& first = pass;
   multiply(sums, first, share, first_row, first_column, stages);
-  multiply(sums, pass.second, pass.second.template share<T>(first_row), first_row, first_column,
+  multiply(sums, pass.second, pass.second.template share<T>(), first_row, first_column,
            stages);
 }
 
@@ -44,15 +44,15 @@ DEVICE void gemm(const Pass& pass, float* partials, const Epilogue& epilogue) {
   const int column_tiles = ceil_div(pass.columns, T::COLUMNS);
   const int first_row = blockIdx.x / column_tiles * T::ROWS;
   const int first_column = blockIdx.x % column_tiles * T::COLUMNS;
-  if (first_row >= pass.rows) return;  // uniform over the block: past the class's rows
-  const Corner corner{first_row, first_column, pass.rows, pass.filled_rows, pass.columns};
+  if (first_row >= pass.rows) return;  // uniform over the block: past the rows in use
+  const Corner corner{first_row, first_column, pass.rows, pass.columns};
   const typename Pass::Place place(pass);
   if constexpr (T::PREFETCHES) {
     if (!partials) prefetch_tile<T>(corner, place, epilogue);
   }
   Sums<T> sums;
   sums.clear();
-  multiply(sums, pass, pass.template share<T>(first_row), first_row, first_column, stages);
+  multiply(sums, pass, pass.template share<T>(), first_row, first_column, stages);
   store_tile(sums, stages, corner, split_of(partials, pass.out_rows, pass.columns), place,
              epilogue);
 }

@@ -2,8 +2,8 @@
 #pragma once
 #include "epilogue.cuh"
 
-// dx = relu(acc + bias + other) in reals where mask > 0, else 0, each part if present. Rows without
-// data get 0. Where the mask is NaN, dx is 0. Absent parts are neutral, as in ActivationRows.
+// dx = relu(acc + bias + other) in reals where mask > 0, else 0, each part if present. Where the
+// mask is NaN, dx is 0. Absent parts are neutral, as in ActivationRows.
 struct GradientRows {
   real* dx;
   const float* bias;           // per column
@@ -27,20 +27,20 @@ struct GradientRows {
     if (bias) load_columns(held.bias, bias, column, columns);
     return held;
   }
-  DEVICE Row fetch(int row, int column, bool filled) const {
+  DEVICE Row fetch(int row, int column) const {
     const int64_t first = (int64_t)row * columns;
     Row at{all_reals(real_of(-0.0f, 0x8000)), all_reals(real_of(1.0f, 0x3c00))};
-    if (other && filled) at.other = load_reals(other + first, column, columns);
-    if (mask && filled) at.mask = load_reals(mask + first, column, columns);
-    if (signs && filled) first_word(at.mask.words) = signs[place_of_signs(row, column, columns)];
+    if (other) at.other = load_reals(other + first, column, columns);
+    if (mask) at.mask = load_reals(mask + first, column, columns);
+    if (signs) first_word(at.mask.words) = signs[place_of_signs(row, column, columns)];
     return at;
   }
   DEVICE void prefetch(int row, int column) const {
     if (other) ::prefetch(other + (int64_t)row * columns + column);
     if (mask) ::prefetch(mask + (int64_t)row * columns + column);
   }
-  DEVICE void operator()(float (&v)[CHUNK], const Held& held, const Row& at, int row, int column,
-                         bool filled) const {
+  DEVICE void operator()(float (&v)[CHUNK], const Held& held, const Row& at, int row,
+                         int column) const {
     unsigned passes = first_word(at.mask.words);
     if (!signs) {
       passes = 0;
@@ -51,7 +51,7 @@ struct GradientRows {
     for (int e = 0; e < CHUNK; e++) {
       v[e] = v[e] + held.bias[e] + at.other.value(e);
       // Not max(), so that NaN is preserved.
-      if (v[e] < held.least || !filled || !(passes >> e & 1)) v[e] = 0.0f;
+      if (v[e] < held.least || !(passes >> e & 1)) v[e] = 0.0f;
     }
     store_columns(dx + (int64_t)row * columns, v, column, columns);
   }

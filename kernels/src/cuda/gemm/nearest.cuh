@@ -26,12 +26,10 @@ struct NearestRows {
   using Row = ActivationRows::Row;
 
   DEVICE Held hold(int column) const { return all.hold(column); }
-  DEVICE Row fetch(int row, int column, bool filled) const {
-    return all.fetch(filled ? nearest.row(row) : 0, column, filled);
-  }
+  DEVICE Row fetch(int row, int column) const { return all.fetch(nearest.row(row), column); }
   DEVICE void prefetch(int row, int column) const { all.prefetch(nearest.row(row), column); }
-  DEVICE void operator()(float (&v)[CHUNK], const Held& held, const Row& at, int row, int column,
-                         bool filled) const {
-    all(v, held, at, row, column, filled);
+  DEVICE void operator()(float (&v)[CHUNK], const Held& held, const Row& at, int row,
+                         int column) const {
+    all(v, held, at, row, column);
   }
 };

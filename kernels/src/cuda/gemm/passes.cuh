@@ -2,10 +2,10 @@
 // main loop. It has
 //
 //   Left<T>, Right<T>           the layouts of its operands in a stage of tile T
-//   rows, filled_rows, columns  the extents of D; rows from filled_rows on hold no data
-//   out_rows                    the rows of the output
+//   rows, columns               the extents of D, without the rows of images past the count
+//   out_rows                    the rows of the output, and of each split's partial sums
 //   Place                       a function, built from the pass: maps a row of D to the output
-//   share<T>(first_row)         the k-blocks of the block whose tile begins at that row
+//   share<T>()                  the k-blocks of the block
 //   operands<T>(share, first_row, first_column)
 //                               the loader of these k-blocks: computes which 16 bytes of global
 //                               memory, or which values, belong where in a stage
@@ -30,7 +30,7 @@ template <class C>
 struct Forward {
   const real *x, *w;
   const C& conv;
-  int per_image, rows, filled_rows, out_rows, columns;
+  int per_image, rows, out_rows, columns;
   using Place = SameRow;
   template <class T>
   using Left = typename T::template AsRows<T::ROWS>;
@@ -39,14 +39,13 @@ struct Forward {
 
   DEVICE Forward(const real* x, const real* w, const int* count, const C& conv)
       : x(x), w(w), conv(conv), per_image(conv.out_height * conv.out_width), columns(conv.filters) {
-    rows = out_rows = conv.images * per_image;
-    filled_rows = filled_images(count, conv.images) * per_image;
+    rows = used_images(count, conv.images) * per_image;
+    out_rows = conv.images * per_image;
   }
   DEVICE Taps taps() const { return {conv.kernel_h, conv.kernel_w}; }
   template <class T>
-  DEVICE Share share(int first_row) const {
-    const Share share = share_of(taps().k_blocks(conv.group_channels(), T::DEPTH, !T::GATHERED));
-    return {share.first, first_row < filled_rows ? share.len : 0};
+  DEVICE Share share() const {
+    return share_of(taps().k_blocks(conv.group_channels(), T::DEPTH, !T::GATHERED));
   }
   template <class T>
   DEVICE auto operands(Share share, int first_row, int first_column) const {
@@ -55,7 +54,7 @@ struct Forward {
       const int p = row % per_image / conv.out_width, q = row % per_image % conv.out_width;
       top = p * conv.stride - conv.pad;
       left = q * conv.stride - conv.pad;
-      return row < filled_rows;
+      return row < rows;
     };
     const real* map = x;
     int apart = 1;
@@ -86,7 +85,7 @@ struct GradInput {
   const C& conv;
   int pitch;
   ResidueAxis y, x;
-  int per_image, rows, filled_rows, out_rows, columns;
+  int per_image, rows, out_rows, columns;
   struct Place {
     const GradInput& of;
     DEVICE explicit Place(const GradInput& of) : of(of) {}
@@ -112,15 +111,13 @@ struct GradInput {
         x(blockIdx.y % conv.stride, conv.stride, conv.pad, conv.kernel_w, conv.width),
         per_image(y.extent * x.extent),
         columns(conv.channels) {
-    rows = conv.images * per_image;
-    filled_rows = filled_images(count, conv.images) * per_image;
+    rows = used_images(count, conv.images) * per_image;
     out_rows = conv.images * conv.height * conv.width;
   }
   DEVICE Taps taps() const { return {y.taps, x.taps}; }
   template <class T>
-  DEVICE Share share(int first_row) const {
-    const Share share = share_of(taps().k_blocks(conv.group_filters(), T::DEPTH, !T::GATHERED));
-    return {share.first, first_row < filled_rows ? share.len : 0};
+  DEVICE Share share() const {
+    return share_of(taps().k_blocks(conv.group_filters(), T::DEPTH, !T::GATHERED));
   }
   template <class T>
   DEVICE auto operands(Share share, int first_row, int first_column) const {
@@ -131,7 +128,7 @@ struct GradInput {
       if constexpr (C::GROUPED) {
         top -= conv.gap() * (y.taps - 1), left -= conv.gap() * (x.taps - 1);
       }
-      return row < filled_rows;
+      return row < rows;
     };
     const real *map = g, *filters = w;
     int apart = 1, column = first_column;
@@ -163,7 +160,7 @@ struct GradWeight {
   const C& conv;
   int pitch;
   Divisor per_image, per_line;
-  int positions, rows, filled_rows, out_rows, columns;
+  int positions, rows, out_rows, columns;
   using Place = SameRow;
   template <class T>
   using Left = typename T::template AsColumns<T::ROWS>;
@@ -178,12 +175,12 @@ struct GradWeight {
         pitch(conv.gradient_pitch(padded)),
         per_image(per_image),
         per_line(per_line),
-        positions(filled_images(count, conv.images) * conv.out_height * conv.out_width),
+        positions(used_images(count, conv.images) * conv.out_height * conv.out_width),
         columns(conv.filter_len()) {
-    rows = filled_rows = out_rows = conv.filters;
+    rows = out_rows = conv.filters;
   }
   template <class T>
-  DEVICE Share share(int) const {
+  DEVICE Share share() const {
     return share_of(ceil_div(positions, T::DEPTH));
   }
   template <class T>

@@ -43,7 +43,7 @@ struct StemRows {
 struct Stem {
   const half *x, *arranged;
   const Conv& conv;
-  int rows, filled_rows, out_rows, columns;
+  int rows, out_rows, columns;
   using Place = SameRow;
   template <class T>
   using Left = typename T::template AsRows<T::ROWS>;
@@ -52,10 +52,10 @@ struct Stem {
 
   DEVICE Stem(const half* x, const half* arranged, const Conv& conv)
       : x(x), arranged(arranged), conv(conv), columns(conv.filters) {
-    rows = filled_rows = out_rows = conv.images * conv.out_height * conv.out_width;
+    rows = out_rows = conv.images * conv.out_height * conv.out_width;
   }
   template <class T>
-  DEVICE Share share(int) const {
+  DEVICE Share share() const {
     return {0, conv.kernel_h};
   }
   template <class T>

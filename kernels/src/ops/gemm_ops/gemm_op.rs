@@ -16,7 +16,7 @@ use super::bias_grad::BiasGrad;
 use super::layer::Layer;
 use super::relu_mask::ReluMask;
 use super::upsample_add::{UpsampleGrad, enlarge};
-use crate::counted::{clear, filled};
+use crate::counted::used_rows;
 use crate::cpu::{CpuArgs, TensorRef};
 use crate::depthwise;
 use crate::grad_epilogue::GradEpilogueInputs;
@@ -100,8 +100,8 @@ pub(crate) trait GemmOp: Any + Clone + Debug + Send + Sync {
 /// `scale [K]`, `count [1] i32`, and `other` and `mask` of the [`GradEpilogue`].
 ///
 /// Matches the gradient of the layer with weights `w * scale`, then the epilogue. With `counted`,
-/// images past the count get 0. For a strided convolution, positions with different residues modulo
-/// the stride are computed separately, which avoids multiplications by zero.
+/// images past the count are not written. For a strided convolution, positions with different
+/// residues modulo the stride are computed separately, which avoids multiplications by zero.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GradInput {
     /// The layer.
@@ -213,10 +213,6 @@ impl Form {
                 check::floats(name, vector, desc, &[filters])?;
             }
         }
-        // The residual's gradient is the gradient of y, which must be 0 past the count; only the
-        // mask of the ReLU ensures that.
-        let cleared = !(self.counted && self.residual) || self.relu;
-        check::parameter(name, "relu", cleared, "true if counted and residual are set", self.relu)?;
         let plain = !self.nearest || self.layer.is_plain();
         check::parameter(name, "nearest", plain, "false with groups or a dilation", self.nearest)?;
         if let Some(residual) = inputs.residual {
@@ -295,7 +291,7 @@ impl Form {
             return self.run_depthwise(s, args);
         }
         let inputs = self.name_inputs(&args.inputs);
-        let s = &s.with_images(filled(inputs.count, s.images));
+        let s = &s.with_images(used_rows(inputs.count, s.images));
         let [a, b] = self.in_order(inputs.operands.map(TensorRef::f32));
         let [scale, bias] = [inputs.scale, inputs.bias].map(|vector| vector.map(TensorRef::f32));
         let (first, second) = args.outputs.split_at_mut(1);
@@ -307,18 +303,16 @@ impl Form {
         let enlarged = enlarged.map(|residual| enlarge(residual, [s.out_height, s.out_width]));
         let residual = enlarged.as_deref().or(inputs.residual.map(TensorRef::f32));
         let epilogue = Epilogue { scale: None, bias, residual, relu: self.relu };
-        let filled = if self.pass() == Pass::Output {
-            let (filled, rest) = out.split_at_mut(s.out_positions() * s.filters);
-            conv_forward(s, a, b, Epilogue { scale, ..epilogue }, filled, workspace);
-            clear(rest);
-            filled
+        let out = if self.pass() == Pass::Output {
+            let out = &mut out[..s.out_positions() * s.filters];
+            conv_forward(s, a, b, Epilogue { scale, ..epilogue }, out, workspace);
+            out
         } else {
-            let (filled, rest) = out.split_at_mut(s.images * s.height * s.width * s.channels);
-            conv_grad_input(s, a, b, scale, epilogue, filled, workspace);
-            clear(rest);
-            filled
+            let out = &mut out[..s.images * s.height * s.width * s.channels];
+            conv_grad_input(s, a, b, scale, epilogue, out, workspace);
+            out
         };
-        inputs.epilogue.run_cpu(filled);
+        inputs.epilogue.run_cpu(out);
         if let [signs] = second {
             signs::write(signs.i32(), out, s.filters);
         }
@@ -413,11 +407,11 @@ impl<P: GemmOp> Op for P {
 
     fn traits(&self) -> Traits {
         let form = self.form();
-        let is_gradient = form.makes != Pass::Output;
+        let has_rows = form.makes != Pass::GradWeight;
         Traits {
             on_tensor_cores: true,
             communicates: false,
-            count_input: (is_gradient && form.counted).then(|| form.own_inputs() - 1),
+            count_input: (has_rows && form.counted).then(|| form.own_inputs() - 1),
             signs: form.signs,
             epilogue: (form.makes == Pass::GradInput).then_some(form.epilogue),
         }

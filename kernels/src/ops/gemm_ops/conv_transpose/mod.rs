@@ -5,7 +5,7 @@
 //! separate block of y, or 4x4 with a padding of 1, where blocks overlap.
 //!
 //! Tensors: `x [N,H,W,C]`, `w [C,R,R,K]`, `b [K]`, with `counted` also `count [1] i32` -> `y
-//! [N,2H,2W,K]`, overwritten. With `counted`, images past the count get 0.
+//! [N,2H,2W,K]`, overwritten. With `counted`, images past the count are neither read nor written.
 //!
 //! The op equals the input gradient of a stride-2 convolution from K to C channels with the same
 //! weights. Its own input gradient is therefore that convolution, and its weight gradient is the

@@ -82,11 +82,11 @@ mod tests {
         let w = tensor(&[1, 2], [4.0, 5.0]);
         let linear = Linear { relu: false, counted: true };
         let y = run(&linear, &[x.clone(), w.clone(), tensor(&[1], [0.5]), constant(&[1], 1)]);
-        assert_eq!(y[0].as_f32(), [14.5, 0.0, 0.0]);
+        assert_eq!(y[0].as_f32()[..1], [14.5]);
         let (layer, scale, epilogue) = (Layer::Linear, false, GradEpilogue::default());
         let op = GradInput { layer, x: vec![3, 2], scale, counted: true, epilogue };
         let dx = run(&op, &[g.clone(), w, constant(&[1], 1)]);
-        assert_eq!(dx[0].as_f32(), [12.0, 15.0, 0.0, 0.0, 0.0, 0.0]);
+        assert_eq!(dx[0].as_f32()[..2], [12.0, 15.0]);
         let op = GradWeight { layer, w: vec![1, 2], scale, counted: true };
         let dw = run(&op, &[x, g, constant(&[1], 1)]);
         assert_eq!(dw[0].as_f32(), [3.0, 6.0]);

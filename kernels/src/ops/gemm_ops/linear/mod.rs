@@ -5,8 +5,8 @@
 //! `[K,7,7,C]`.
 //!
 //! Tensors: `x [M, ..]`, `w [K, ..]`, `b [K]`, with `counted` also `count [1] i32` -> `y [M,K]`,
-//! overwritten. With `counted`, rows past the count get 0. Compute-bound, or bound by reading the
-//! weights if M is below about 50; deterministic.
+//! overwritten. With `counted`, rows past the count are neither read nor written. Compute-bound, or
+//! bound by reading the weights if M is below about 50; deterministic.
 
 mod cases;
 

@@ -57,8 +57,8 @@ impl Kernel for ReluMask {
 }
 
 wide! {
-    /// Computes a chunk of the gradient. Runs of [`RUN`] elements without a positive output, such
-    /// as rows past a count, are set to 0 without reading `dy`.
+    /// Computes a chunk of the gradient. Runs of [`RUN`] elements without a positive output are set
+    /// to 0 without reading `dy`.
     fn mask(g: &mut [f32], dy: &[f32], y: &[f32]) {
         for ((g, dy), y) in g.chunks_mut(RUN).zip(dy.chunks(RUN)).zip(y.chunks(RUN)) {
             if y.iter().fold(false, |any, y| any | (*y > 0.0)) {

@@ -2,7 +2,7 @@
 
 use super::GroupNorm;
 use crate::Role;
-use crate::case::{OpCase, normal, uniform};
+use crate::case::{OpCase, integers, normal, uniform};
 use crate::ops::relu_mask::one_sided;
 
 /// No images, one value, prime sizes, position counts near the chunk size, one group per channel, a
@@ -20,8 +20,11 @@ pub fn cases() -> Vec<OpCase> {
         ([2, 9, 15, 272], 17),
     ];
     rows.iter()
-        .flat_map(|row| [(false, false), (true, true)].map(|flags| (row, flags)))
-        .map(|(&(shape, groups), (relu, residual))| {
+        .flat_map(|row| {
+            let flags = [(false, false, false), (true, true, false), (true, false, true)];
+            flags.map(|flags| (row, flags))
+        })
+        .map(|(&(shape, groups), (relu, residual, counted))| {
             let mut inputs = vec![
                 normal(Role::Activation, &shape, 1, 2.0),
                 uniform(Role::Master, &shape[3..], 2, 0.5, 1.5),
@@ -31,10 +34,14 @@ pub fn cases() -> Vec<OpCase> {
                 inputs.push(normal(Role::Activation, &shape, 4, 1.0));
             }
             let checked: &[usize] = if residual { &[0, 1, 2, 3] } else { &[0, 1, 2] };
-            let op = GroupNorm { groups, eps: 0.1, relu, residual };
-            OpCase::new(format!("{shape:?} {groups} groups, relu {relu}"), op, inputs)
-                .grad(checked)
-                .grad_bounds(1e-2, 2e-3)
+            if counted {
+                inputs.push(integers(&[1], 5, 0, shape[0] as i32 + 1));
+            }
+            let op = GroupNorm { groups, eps: 0.1, relu, residual, counted };
+            let label = format!("{shape:?} {groups} groups, relu {relu}, counted {counted}");
+            // Outputs of images past the count are not constant, but have no gradient.
+            let checked = if counted { &[] } else { checked };
+            OpCase::new(label, op, inputs).grad(checked).grad_bounds(1e-2, 2e-3)
         })
         .collect()
 }
@@ -44,11 +51,12 @@ mod tests {
     use super::super::*;
     use super::*;
     use crate::Op;
+    use crate::case::constant;
     use crate::case::hand::{assert_near, run, tensor};
     use crate::cpu::HostTensor;
 
     fn plain(groups: usize) -> GroupNorm {
-        GroupNorm { groups, eps: 0.0, relu: false, residual: false }
+        GroupNorm { groups, eps: 0.0, relu: false, residual: false, counted: false }
     }
 
     /// Values 1 and 3: mean 2, standard deviation 1. The second group is 10, 10, 10, 14: mean 11,
@@ -85,13 +93,20 @@ mod tests {
 
     /// The output does not change when a group's input is scaled and shifted.
     #[test]
-    fn group_norm_is_invariant_to_affine_input() {
+    fn group_norm_is_invariant_to_scale_and_shift_of_input() {
         let x = normal(Role::Activation, &[2, 5, 7, 6], 1, 1.0);
         let mut moved = x.clone();
         moved.as_f32_mut().iter_mut().for_each(|v| *v = *v * 8.0 + 3.0);
         let params = [normal(Role::Master, &[6], 2, 1.0), normal(Role::Master, &[6], 3, 1.0)];
         let y = |x: HostTensor| run(&plain(3), &[x, params[0].clone(), params[1].clone()]);
         assert_near(y(x)[0].as_f32(), y(moved)[0].as_f32(), 1e-5);
+    }
+
+    #[test]
+    fn sums_past_count_do_not_contribute() {
+        let sums = tensor(&[2, 2, 1], [1.0, 2.0, f32::NAN, f32::NAN]);
+        let grads = run(&GroupNormGradParams { counted: true }, &[sums, constant(&[1], 1)]);
+        assert_eq!([grads[0].as_f32()[0], grads[1].as_f32()[0]], [2.0, 1.0]);
     }
 
     #[test]

@@ -16,6 +16,7 @@
 //   partial        [N * chunks, 2, C]  float  scratch  sums of each chunk of positions
 //   corrections    [N, groups, 2]      float  scratch  slope and offset of dx, see below
 //   sums           [N, 2, C]           float  out      of g, and of g * normalised x
+//   count          [1]                 int    in       images in use, or null: all
 //   dgamma, dbeta  [C]                 float  out      gradients of scale and shift
 //   dx             [N, H, W, C]        real   out      gradient of the input
 //
@@ -24,7 +25,7 @@
 // Cost: forward reads x twice and writes y, each gradient reads g and x; memory-bound.
 // Numerics: chunk sums in fp32, shifted by the channel's first value, so a large mean causes no
 // cancellation; the rest in fp64; a fixed order throughout.
-// Edge cases: ReLU keeps a NaN.
+// Edge cases: ReLU keeps a NaN; images past the count may hold any values.
 #include "platform.cuh"
 #include "reduce.cuh"
 #include "vector.cuh"
@@ -256,12 +257,13 @@ group_norm_corrections(const float* RESTRICT gamma, const float* RESTRICT stats,
 }
 
 KERNEL(256)
-group_norm_grad_params(const float* RESTRICT sums, float* RESTRICT dgamma, float* RESTRICT dbeta,
-                       int images, int channels) {
+group_norm_grad_params(const float* RESTRICT sums, const int* RESTRICT count,
+                       float* RESTRICT dgamma, float* RESTRICT dbeta, int images, int channels) {
+  const int used = count == nullptr ? images : min(*count, images);
   const int c = blockIdx.x * blockDim.x + threadIdx.x;
   if (c >= channels) return;
   double plain = 0.0, product = 0.0;
-  for (int n = 0; n < images; n++) {
+  for (int n = 0; n < used; n++) {
     plain += sums[(uint64_t)n * 2 * channels + c];
     product += sums[(uint64_t)n * 2 * channels + channels + c];
   }

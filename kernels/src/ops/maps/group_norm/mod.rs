@@ -14,6 +14,7 @@ mod cpu;
 use device::{Access, Arg, Launch, LaunchArgs, StructArg};
 
 use crate::contract::{Dims, Flops, Kernel};
+use crate::counted::used_rows;
 use crate::cpu::{CpuArgs, TensorRef, exactly};
 use crate::ops::relu_mask::ReluMask;
 use crate::{BackwardRule, Cost, OpError, Sink, Source, TensorDesc, check, op};
@@ -30,8 +31,10 @@ op! {
         pub eps: f32,
         /// Applies ReLU.
         pub relu: bool,
-        /// The last input is `residual [N,H,W,C]`.
+        /// There is an input `residual [N,H,W,C]`.
         pub residual: bool,
+        /// The last input is `count [1] i32`.
+        pub counted: bool,
     }
     in GroupNormInputs {
         /// Map.
@@ -44,6 +47,8 @@ op! {
     optional {
         /// Added before the ReLU.
         residual: real "[N, H, W, C]" if |op| op.residual,
+        /// Number of images in use; the others may hold any values, and have no gradient.
+        count: i32 "[1]" if |op| op.counted,
     }
     out {
         /// Output.
@@ -76,7 +81,7 @@ impl Kernel for GroupNorm {
     }
 
     fn backward(&self, _inputs: &[TensorDesc]) -> BackwardRule {
-        let groups = self.groups;
+        let Self { groups, counted, .. } = *self;
         let mut rule = BackwardRule::default();
         let mut g = Source::GradOutput(0);
         if self.relu {
@@ -85,6 +90,8 @@ impl Kernel for GroupNorm {
         }
         let (x, gamma, stats) = (Source::Input(0), Source::Input(1), Source::Output(1));
         let sums = usize::from(self.relu);
+        let count = Source::Input(3 + usize::from(self.residual));
+        let scale_sources = [Source::Temp(sums), count];
         rule = rule
             .step(GroupNormGradSums { groups }, &[g, x, stats], &[Sink::Temp(sums)])
             .step(
@@ -93,8 +100,8 @@ impl Kernel for GroupNorm {
                 &[Sink::GradInput(0)],
             )
             .step(
-                GroupNormGradParams,
-                &[Source::Temp(sums)],
+                GroupNormGradParams { counted },
+                &scale_sources[..1 + usize::from(counted)],
                 &[Sink::GradInput(1), Sink::GradInput(2)],
             );
         if self.residual { rule.alias(g, 3) } else { rule }
@@ -111,7 +118,8 @@ impl Kernel for GroupNorm {
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let [x, gamma, beta] = [0, 1, 2].map(|i| args.inputs[i]);
         let (y, stats) = (args.outputs[0], args.outputs[1]);
-        let residual = args.inputs.get(3).map_or(Arg::Null, |r| r.read());
+        let residual = args.inputs.get(3).filter(|_| self.residual);
+        let residual = residual.map_or(Arg::Null, |r| r.read());
         let map = Map::new(x.desc, self.groups);
         let partial = |access| args.workspace.piece(0, map.partial_bytes(), access);
         let moments = map.pass(["group_norm_moments_f16x8", "group_norm_moments_f16"]);
@@ -135,8 +143,8 @@ impl Kernel for GroupNorm {
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
-        let GroupNormInputs { x, gamma, beta, residual } =
-            GroupNormInputs::of(&args.inputs, [self.residual]);
+        let GroupNormInputs { x, gamma, beta, residual, .. } =
+            GroupNormInputs::of(&args.inputs, [self.residual, self.counted]);
         let map = cpu::Map::new(x.desc, self.groups);
         let (x, gamma, beta) = (x.f32(), gamma.f32(), beta.f32());
         let residual = residual.map(TensorRef::f32);
@@ -249,10 +257,17 @@ op! {
 
 op! {
     /// Gradients of gamma and beta.
-    pub struct GroupNormGradParams = "group_norm_grad_params" {}
+    pub struct GroupNormGradParams = "group_norm_grad_params" {
+        /// The last input is `count [1] i32`.
+        pub counted: bool,
+    }
     in GroupNormGradParamsInputs {
         /// Sums from [`GroupNormGradSums`].
         sums: f32 "[N, 2, C]",
+    }
+    optional {
+        /// Number of images in use.
+        count: i32 "[1]" if |op| op.counted,
     }
     out {
         /// Gradient of the scale.
@@ -347,16 +362,22 @@ impl Kernel for GroupNormGradParams {
         let sums = args.inputs[0];
         vec![
             Launch::over("group_norm_grad_params", sums.dim(2))
-                .tensors(args)
+                .reads([sums])
+                .arg(args.inputs.get(1).map_or(Arg::Null, |count| count.read()))
+                .arg(args.outputs[0].write())
+                .arg(args.outputs[1].write())
                 .int(sums.dim(0))
                 .int(sums.dim(2)),
         ]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
-        let sums = args.inputs[0].f32();
+        let GroupNormGradParamsInputs { sums, count } =
+            GroupNormGradParamsInputs::of(&args.inputs, [self.counted]);
         let [dgamma, dbeta] = exactly(&mut args.outputs);
         let channels = dgamma.desc.len();
+        let images = used_rows(count, sums.desc.dim(0));
+        let sums = &sums.f32()[..images * 2 * channels];
         let over_images = |start: usize| {
             sums.iter().skip(start).step_by(2 * channels).map(|&v| f64::from(v)).sum::<f64>()
         };

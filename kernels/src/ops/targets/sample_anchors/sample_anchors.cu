@@ -8,7 +8,7 @@
 //   histograms    [N, DIGITS, CLASSES, BINS]  int     scratch  bytes of the keys
 //   states        [N, DIGITS, CLASSES]        Draw    scratch  the selection after each byte
 //   block_counts  [N, blocks, CLASSES]        uint64  scratch  samples in each block
-//   glances       [N, blocks * CHUNK]         uint16  scratch  class and top 14 bits of a key
+//   prefixes      [N, blocks * CHUNK]         uint16  scratch  class and top 14 bits of a key
 //
 // Launch: clear; keys; a histogram for each remaining byte of the keys; count; write: blocks of 256
 // threads with CHUNK anchors of an image (grid y).
@@ -19,7 +19,7 @@
 //
 // The selection is a radix select over all blocks of an image. Every block advances it by one byte
 // redundantly (a block scan), and the first one stores it for the next launch, so no block has to
-// wait. Keys are recomputed only for anchors whose glance (class and top bits of the key) does not
+// wait. Keys are recomputed only for anchors whose prefix (class and top bits of the key) does not
 // decide if they are sampled.
 #include "sampling.cuh"
 
@@ -34,30 +34,30 @@ sample_anchors_clear(int* RESTRICT histograms, uint64_t len) {
   if (i < len) histograms[i] = 0;
 }
 
-// A glance holds the class of an anchor and the top bits of its key. For most anchors it is enough
+// A prefix holds the class of an anchor and the top bits of its key. For most anchors it is enough
 // to decide if they are sampled.
-constexpr int GLANCE_BITS = 14, GLANCE_SHIFT = 32 - GLANCE_BITS;
-constexpr unsigned UNDRAWN = CLASSES << GLANCE_BITS;
+constexpr int PREFIX_BITS = 14, PREFIX_SHIFT = 32 - PREFIX_BITS;
+constexpr unsigned UNDRAWN = CLASSES << PREFIX_BITS;
 
-DEVICE uint16_t glance_of(int c, unsigned key) {
-  return (uint16_t)(c << GLANCE_BITS | key >> GLANCE_SHIFT);
+DEVICE uint16_t prefix_of(int c, unsigned key) {
+  return (uint16_t)(c << PREFIX_BITS | key >> PREFIX_SHIFT);
 }
-// The part of the key that is in the glance.
-DEVICE unsigned glance_key(unsigned glance) { return glance << GLANCE_SHIFT; }
+// The part of the key that is in the prefix.
+DEVICE unsigned prefix_key(unsigned prefix) { return prefix << PREFIX_SHIFT; }
 
 // The parts of the scratch memory of one image.
 struct Scratch {
   int* histograms;
   Draw* states;
   uint64_t* block_counts;
-  uint16_t* glances;
+  uint16_t* prefixes;
 };
 static_assert(sizeof(Scratch) == 32, "four pointers");
 
 DEVICE Scratch of_image(Scratch all, int n) {
   const int64_t blocks = gridDim.x;
   return {all.histograms + (int64_t)n * IMAGE_BINS, all.states + (int64_t)n * DIGITS * CLASSES,
-          all.block_counts + n * blocks * CLASSES, all.glances + n * blocks * CHUNK};
+          all.block_counts + n * blocks * CLASSES, all.prefixes + n * blocks * CHUNK};
 }
 
 // Parameters of the op.
@@ -95,7 +95,7 @@ DEVICE void add_histograms(const int* own, const Scratch& in, int digit) {
   }
 }
 
-// Counts the first byte of every key, and writes the glances.
+// Counts the first byte of every key, and writes the prefixes.
 KERNEL(256)
 sample_anchors_keys(const int* RESTRICT labels, const int* RESTRICT image_keys, Scratch all,
                     Rule rule) {
@@ -110,10 +110,10 @@ sample_anchors_keys(const int* RESTRICT labels, const int* RESTRICT image_keys, 
   for (int item = 0; item < ITEMS; item++) {
     const int64_t i = (int64_t)blockIdx.x * CHUNK + item * THREADS + thread;
     const int c = i < rule.anchors ? class_of(image_labels[i]) : CLASSES;
-    in.glances[i] = (uint16_t)UNDRAWN;
+    in.prefixes[i] = (uint16_t)UNDRAWN;
     if (c == CLASSES) continue;
     const unsigned key = philox_keyed(rule.seed, image_key, PURPOSE_ANCHORS, (unsigned)i);
-    in.glances[i] = glance_of(c, key);
+    in.prefixes[i] = prefix_of(c, key);
     atomicAdd(&own[c * BINS + byte_of(key, 0)], 1);
   }
   add_histograms(own, in, 0);
@@ -131,14 +131,14 @@ sample_anchors_histogram(const int* RESTRICT image_keys, Scratch all, Rule rule,
   advance(draws, in, rule, digit - 1, scratch);
   for (int c = 0; c < CLASSES; c++) own[c * BINS + thread] = 0;
   __syncthreads();
-  const unsigned seen = digit == 1 ? 0xff000000u : 0xffffffffu << GLANCE_SHIFT;
+  const unsigned seen = digit == 1 ? 0xff000000u : 0xffffffffu << PREFIX_SHIFT;
 #pragma unroll 4
   for (int item = 0; item < ITEMS; item++) {
     const int64_t i = (int64_t)blockIdx.x * CHUNK + item * THREADS + thread;
-    const unsigned glance = in.glances[i];
-    const int c = (int)(glance >> GLANCE_BITS);
+    const unsigned prefix = in.prefixes[i];
+    const int c = (int)(prefix >> PREFIX_BITS);
     const Draw draw = draw_for(draws, c);
-    if (c == CLASSES || ((glance_key(glance) ^ draw.key) & seen) != 0) continue;
+    if (c == CLASSES || ((prefix_key(prefix) ^ draw.key) & seen) != 0) continue;
     const unsigned key = philox_keyed(rule.seed, image_key, PURPOSE_ANCHORS, (unsigned)i);
     if (shares_bytes(draw, key, digit)) atomicAdd(&own[c * BINS + byte_of(key, digit)], 1);
   }
@@ -155,15 +155,15 @@ DEVICE Marks mark(const Draw (&draws)[CLASSES], const Scratch& in, const Rule& r
                   const int* image_key, int64_t first) {
   Marks marks = {};
   unsigned open[CLASSES] = {};  // the full key is needed
-  const uint4* source = (const uint4*)(in.glances + first);
+  const uint4* source = (const uint4*)(in.prefixes + first);
   const uint4 low = source[0], high = source[1];
   const unsigned words[ITEMS / 2] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
 #pragma unroll
   for (int item = 0; item < ITEMS; item++) {
-    const unsigned glance = words[item / 2] >> 16 * (item % 2) & 0xffffu, key = glance_key(glance);
-    const unsigned c = glance >> GLANCE_BITS;
+    const unsigned prefix = words[item / 2] >> 16 * (item % 2) & 0xffffu, key = prefix_key(prefix);
+    const unsigned c = prefix >> PREFIX_BITS;
     const Draw draw = draw_for(draws, (int)c);
-    const bool is_open = undecided(draw) && (key ^ draw.key) >> GLANCE_SHIFT == 0;
+    const bool is_open = undecided(draw) && (key ^ draw.key) >> PREFIX_SHIFT == 0;
     const unsigned sure = (unsigned)(!is_open && surely_drawn(draw, key)) << item;
     marks.sure[0] |= c == 0 ? sure : 0;
     marks.sure[1] |= c == 1 ? sure : 0;
