@@ -261,8 +261,8 @@ mod tests {
         assert_eq!((forced[1], forced[5]), (BESIDE, MAIN), "node 6 reads it next");
     }
 
-    /// The main stream waits for a concurrent reader of a large tensor only after its own last
-    /// reader of this tensor.
+    /// Before the main stream waits for a concurrent node that reads a large tensor, it runs all of
+    /// its own nodes that read this tensor.
     #[test]
     fn side_stream_does_not_extend_large_tensor_lifetimes() {
         let mut p = Program::new();

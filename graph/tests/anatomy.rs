@@ -190,7 +190,7 @@ fn measured_spans_respect_streams_and_waits() {
 /// Only the kernel whose results differ from its reference is reported; the name of each node is
 /// reported before it runs.
 #[test]
-fn corrupted_kernel_is_found_by_name() {
+fn kernel_with_wrong_result_is_reported_by_node_name() {
     let mut run = Run::on(test_gpu::open("A100"), true);
     let told = RefCell::new(vec![]);
     let mut check =

@@ -185,10 +185,10 @@ fn kept_or_non_gemm_gradient_is_not_fused() {
     assert_same(&[before, kept]);
 }
 
-/// GEMMs with the same count fuse the sum of their gradients. With different counts, no gradient is
-/// defined in all rows, which is an error.
+/// GEMMs with the same row count fuse the sum of their gradients. With different row counts, no
+/// gradient is defined in all rows, which is an error.
 #[test]
-fn readers_of_tensor_need_equal_counts() {
+fn gradient_with_different_row_counts_is_rejected() {
     let net = |is_counted: [bool; 2]| {
         let mut net = Net::new();
         let x = net.x();

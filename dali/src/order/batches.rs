@@ -118,8 +118,9 @@ impl Order {
         Self::of(images_by_shape, None, larger, shapes, batch_size, seed, repeats)
     }
 
-    /// [`Self::new`] for sizes that are sampled for each epoch. Left-over images only move to
-    /// shapes of their orientation, so that every epoch has the same number of batches.
+    /// [`Self::new`] for sizes that are sampled for each epoch. Images left over from a shape's
+    /// full batches move only to shapes of the same orientation, so that every epoch has the same
+    /// number of batches.
     ///
     /// # Errors
     /// [`OrderError`] if there are no images, or the batch size is 0.

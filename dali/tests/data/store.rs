@@ -293,7 +293,7 @@ fn out_of_range_index_is_rejected() {
 }
 
 #[test]
-fn object_extent_is_read_from_index_or_computed() {
+fn has_extent_is_read_from_index_or_computed() {
     let mut fixture = Fixture::new();
     let index = |fixture: &Fixture| Store::open_index(&fixture.store_path()).unwrap().has_extent(0);
     for (side, has_extent) in [(1.0, false), (2.0, true)] {

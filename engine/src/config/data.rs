@@ -29,8 +29,8 @@ table! {
         /// 0.224, 0.225]`.
         #[key(each = 0.0..=1e6, resume = Step, mlperf = Preprocessing)]
         pub std: [f32; 3] = [0.229, 0.224, 0.225],
-        /// Factor of the u8 values, applied before `mean` and `std`. Default 1/255; use 1 if `mean`
-        /// is in the range 0 to 255.
+        /// Factor by which the u8 values are multiplied, before `mean` and `std`. Default 1/255;
+        /// use 1 if `mean` is in the range 0 to 255.
         #[key(range = 0.0..=1e6, resume = Step, mlperf = Preprocessing)]
         pub pixel_scale: f32 = 1.0 / 255.0,
         /// Channel order of the network's input: `"rgb"` (default) or `"bgr"`.

@@ -105,8 +105,8 @@ impl Best {
     }
 
     /// Reads `best.json`. Drops scores of steps after `steps_done`, as these steps run again, and
-    /// checkpoints that no longer exist. If the scores have a different metric or data, drops all
-    /// and returns a message.
+    /// checkpoints that no longer exist. If the scores were measured with a different metric or
+    /// data set, drops all of them and returns a message.
     ///
     /// # Errors
     /// [`EngineError::Usage`] for an invalid file: ignoring it would cause the best checkpoints to

@@ -191,7 +191,7 @@ fn loading_other_classes_reinitialises_only_predictors() {
 }
 
 #[test]
-fn classifier_or_detector_file_fills_only_the_backbone() {
+fn backbone_load_from_any_file_changes_only_backbone() {
     let whole = saved(&model("torchvision_r50", &[], 3, 1));
     let body = |name: &str| name.strip_prefix("backbone.body.").map(str::to_string);
     let short = whole.iter().filter_map(|(name, v)| Some((body(name)?, v.clone())));

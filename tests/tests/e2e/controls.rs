@@ -16,7 +16,7 @@ fn tensor(place: &Place, step: u64, file: &str, name: &str) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn frozen_parameters_are_unchanged_without_state() {
+fn frozen_parameters_are_unchanged_and_have_no_momentum() {
     let place = Place::new();
     let few =
         "--set train.checkpoint_every_steps=1 --set train.keep_checkpoints=9 --set train.steps=4";

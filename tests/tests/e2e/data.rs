@@ -131,7 +131,7 @@ fn edited_annotation_file_is_a_new_data_set() {
 /// A folder is stored and used for training according to its format; an option that requires a
 /// folder is rejected without one.
 #[test]
-fn folder_is_stored_by_detected_format() {
+fn prep_detects_format_of_folder() {
     let place = Place::new();
     place.shapes(2, "drawn");
     std::fs::remove_dir_all(place.join("drawn/store")).expect("a store");

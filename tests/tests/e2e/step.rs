@@ -175,7 +175,8 @@ impl Step {
     }
 }
 
-/// Tests every trained tensor along its gradient, and along its steepest weight only.
+/// Checks the directional derivative of the losses in two directions per trained tensor: along its
+/// gradient, and along the weight with the largest gradient.
 #[test]
 fn gradients_match_finite_differences_of_losses() {
     // For smaller slopes the rounding of the losses dominates, with a step of 1e-2.

@@ -29,7 +29,8 @@ fn spec(config: &Config) -> ModelSpec<'_> {
     ModelSpec { images: 2, slot: SHAPE, ..ModelSpec::smallest(config, 3, target()) }
 }
 
-/// A row generates the program's input and the slot's array, at the offset that it has on a device.
+/// A row of a `batch_arrays!` table declares a program input and an array of the slot. The array's
+/// offset in the slot is the input's offset in the device's input buffer.
 #[test]
 fn custom_batch_array_needs_only_a_table_row() {
     let config = Config::load("micro", &[]).expect("the preset loads");

@@ -27,8 +27,8 @@ use crate::train::verdict::{EvaluationOutcome, Phase, Scoring, Verdict};
 use crate::weights::are_scored;
 
 impl Session {
-    /// Evaluates the step after which the run resumes, if its evaluation is missing or ended the
-    /// run. Returns the end, if the result ends the run.
+    /// Evaluates the checkpoint from which the run resumes, if it was not evaluated or its
+    /// evaluation ended the run. Returns how the run ends, if the result ends it.
     pub(super) fn evaluate_first(&mut self) -> Result<Option<End>, EngineError> {
         let step = self.trainer.steps_done();
         if step >= self.config.train.steps {

@@ -134,7 +134,7 @@ const NAMES: [(Dialect, &str, Pairs); 7] = [
 ];
 
 #[test]
-fn every_project_name_maps_to_ours() {
+fn tensor_names_of_other_projects_map_to_ours() {
     for (dialect, first, pairs) in NAMES {
         for (theirs, ours) in pairs {
             let translated = translate(named(&[first, theirs])).unwrap();

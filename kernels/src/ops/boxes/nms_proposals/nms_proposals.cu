@@ -162,7 +162,7 @@ nms_proposals_compare(const Scratch scratch, int rows, float threshold, int plus
     for (int h = 0; h < 2; h++) {
       for (int i = 0; i < 32; i++) {
         const int c = first + 32 * h + i;
-        // A row of the same group has the same end.
+        // Rows with the same end are in the same group.
         const bool over = ends[c] == end && first_column + c != row &&
                           box_iou_above(own, own_area, boxes[c], areas[c], plus_one, threshold);
         halves[h] |= (unsigned)over << i;

@@ -184,8 +184,8 @@ fn tap_capacity(op: &RoiAlign, sizes: &[[usize; 2]]) -> usize {
     sizes.iter().flatten().max().copied().unwrap_or(0) + 3 * op.pooled
 }
 
-/// Offsets of the lists, of their starts and of their lengths in the workspace, and the workspace's
-/// length.
+/// The workspace of the RoI lists, one per image and level: byte offsets of the entries, of the
+/// list starts and of the list lengths, and the number of bytes.
 fn pieces(images: usize, levels: usize, rows: usize) -> [usize; 4] {
     let ints = (images * levels * 4).next_multiple_of(256);
     let lists = (rows * ENTRY_BYTES).next_multiple_of(256);

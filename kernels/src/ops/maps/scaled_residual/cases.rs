@@ -42,7 +42,7 @@ mod tests {
     /// The share of dropped images is close to the rate; the branches of the other images are
     /// scaled to keep the mean; a different block, seed or epoch drops different images.
     #[test]
-    fn stochastic_depth_drops_images_at_rate() {
+    fn stochastic_depth_drops_given_share_of_branches() {
         let images = 4000;
         let run_with = |seed, block, epoch| -> Vec<f32> {
             let op = ScaledResidual { drop: Some(Drop { rate: 0.25, seed, block }) };

@@ -15,7 +15,7 @@
 // counted in the mean.
 //
 // The objects are in `Segments` of segments.cuh. Matches torchvision's project_masks_on_boxes
-// (adaptive grid, not aligned, scale 1), and on the CPU mask_targets with RoiAlignBitmap.
+// (adaptive grid, not aligned, scale 1), and the CPU reference of mask_targets by RoiAlignBitmap.
 //
 // The bitmap is rasterised strip by strip, 32 source columns at a time over the rows that the RoI
 // reads, and stays in shared memory: a strip's columns are averaged into row bins (a warp per bin,
