@@ -1,4 +1,4 @@
-//! Detections, pasted masks and keypoints of the recorded models, also with weights that were
+//! Detections, pasted masks and keypoints of the recorded models, including with weights that were
 //! exported and loaded again.
 
 use engine::config::{BodyOutput, NormKind};

@@ -104,7 +104,7 @@ fn device_ranks_match_single_device_step() {
     assert!(first[1].state == again[0].state, "two runs, different orders of blocks and streams");
 }
 
-/// All-reduces in a group of one rank only round gradients to fp16, also if images are missing in
+/// All-reduces in a group of one rank only round gradients to fp16, even if images are missing in
 /// the batch: this data set has two images for a batch of eight.
 #[test]
 fn single_rank_all_reduce_only_rounds_gradients() {

@@ -215,7 +215,7 @@ fn print_scaling(rows: &[Scaling], network: &Network) {
     }
 }
 
-/// Images per second of one GPU, from the durations of a step.
+/// Images per second of one GPU, for each of three estimates of a step's duration.
 fn rates(images: usize, step_ms: [f64; 3]) -> [f64; 3] {
     step_ms.map(|ms| 1e3 * images as f64 / ms)
 }

@@ -19,7 +19,7 @@ impl Store {
     /// pixels, and every index, so that later reads cannot be out of bounds.
     ///
     /// # Errors
-    /// [`DaliError::Store`] with the file and the error, also if a file is missing;
+    /// [`DaliError::Store`] with the file and the error, even if a file is missing;
     /// [`DaliError::Io`] if the folder does not exist or cannot be read.
     pub fn open(dir: &Path) -> Result<Store, DaliError> {
         let store = Self::open_index(dir)?;

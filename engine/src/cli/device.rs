@@ -51,8 +51,8 @@ impl DeviceArgs {
     /// Opens the GPU with `open`. `None` if the CPU was requested, or if `auto` finds no GPU.
     ///
     /// # Errors
-    /// [`EngineError::Device`] with a one-line message if `cuda` was requested and no GPU opens, or
-    /// if a GPU is present but fails to open.
+    /// [`EngineError::Device`] with a one-line message if `cuda` was requested and no GPU can be
+    /// opened, or if a GPU is present but fails to open.
     pub fn open_with<T>(
         &self,
         open: impl FnOnce() -> Result<T, EngineError>,

@@ -158,7 +158,7 @@ fn tick_label(bytes: usize) -> String {
     }
 }
 
-/// Marks the launch with peak memory.
+/// Marks the launch at which memory use peaks.
 fn draw_peak(canvas: &mut Canvas, scale: &Scale, launch: usize, live: usize, to_right: bool) {
     let x = (scale.x(launch) + scale.x(launch + 1)) / 2.0;
     let dashes = "stroke-dasharray=\"4 3\"";

@@ -41,8 +41,8 @@ impl WeightsFile {
     /// # Errors
     /// [`EngineError::Weights`] if the file cannot be read, is damaged or of unknown format, does
     /// not match the checksum in its name, contains anything but tensors, contains a tensor twice
-    /// (also under an old and a new name), or has values that are not finite or not exact in f32,
-    /// or negative variances.
+    /// (including under an old and a new name), or has values that are not finite or not exact in
+    /// f32, or negative variances.
     pub fn open(path: &Path) -> Result<Self, EngineError> {
         let path = &remote::local(path)?;
         let fault = |reason: String| EngineError::Weights { path: path.to_path_buf(), reason };

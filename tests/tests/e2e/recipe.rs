@@ -148,7 +148,7 @@ fn validation_accepts_class_subset_with_other_ids() {
     assert_ne!(ours, theirs, "another number of classes");
 }
 
-/// The set without these classes, written as an annotation file.
+/// The annotations of the data set without these classes, as JSON.
 fn without(place: &Place, ids: &[u64]) -> String {
     let mut some = place.json("set/annotations.json");
     renumber(&mut some, |id| (!ids.contains(&id)).then_some(id));

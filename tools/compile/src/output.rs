@@ -42,7 +42,7 @@ struct One {
     codes: Vec<(Sm, Vec<u8>)>,
 }
 
-/// Compiles all sources: the manifest, and the archives of PTX and machine code.
+/// Compiles all sources. Returns the manifest, and the archives of PTX and machine code.
 ///
 /// # Errors
 /// Lists all sources that do not compile and all kernels that spill.

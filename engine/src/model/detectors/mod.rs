@@ -57,7 +57,7 @@ table! {
         #[key(resume = Step, mlperf = Model)]
         pub paste_rule: PasteRule = PasteRule::IntegerBox,
         /// A pixel belongs to the mask if its probability is above this threshold (with `paste_rule
-        /// = "grid_sample"`, also if it equals the threshold). Default 0.5.
+        /// = "grid_sample"`, even if it equals the threshold). Default 0.5.
         #[key(range = 0.0..=1.0, unit = "probability", resume = Step, mlperf = Model)]
         pub mask_threshold: f32 = 0.5,
     }

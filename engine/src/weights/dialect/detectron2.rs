@@ -86,7 +86,7 @@ pub(super) static RULES: Rules = Rules {
                 ("roi_heads.mask_head.{0}.1", "roi_heads.mask_head.mask_fcn{1}.norm"),
                 ("roi_heads.mask_predictor.conv5_mask", "roi_heads.mask_head.deconv"),
                 ("roi_heads.mask_predictor.mask_fcn_logits", "roi_heads.mask_head.predictor"),
-                // onegraph's numbers also count the ReLUs.
+                // In onegraph's names, the layer index also counts the ReLUs.
                 ("roi_heads.keypoint_head.{0,2}", "roi_heads.keypoint_head.conv_fcn{1}"),
                 (
                     "roi_heads.keypoint_predictor.kps_score_lowres",

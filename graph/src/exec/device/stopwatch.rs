@@ -14,7 +14,7 @@ use device::{Device, DevicePtr, Event, Pinned, Stream};
 use crate::GraphError;
 use crate::plan::ALIGNMENT;
 
-/// Maximum number of copies that precede a measurement (the lead).
+/// Maximum number of copies in the lead.
 const MAX_COPIES: usize = 64;
 /// Number of event pairs from which the cost of one pair is estimated.
 const COST_PAIRS: usize = 200;

@@ -136,7 +136,7 @@ pub(super) fn prefetch(row: &[f32]) {
     }
 }
 
-/// Instantiates an expression that is generic in the tile for the tile of an instruction set.
+/// Instantiates an expression that is generic over the tile with an instruction set's tile.
 macro_rules! with_tile {
     ($isa:expr, |$tile:ident| $body:expr) => {
         match $isa {

@@ -96,8 +96,9 @@ pub(crate) trait GemmOp: Any + Clone + Debug + Send + Sync {
     }
 }
 
-/// The gradient of a layer's input: `dx [x..]` (overwritten) from `g [y..]`, `w`, and if flagged
-/// `scale [K]`, `count [1] i32`, and `other` and `mask` of the [`GradEpilogue`].
+/// The gradient of a layer's input: `dx [x..]` (overwritten) from `g [y..]` and `w`, and from those
+/// of `scale [K]`, `count [1] i32`, and `other` and `mask` of the [`GradEpilogue`] whose flags are
+/// set.
 ///
 /// Matches the gradient of the layer with weights `w * scale`, then the epilogue. With `counted`,
 /// images past the count are not written. For a strided convolution, positions with different
@@ -116,8 +117,8 @@ pub struct GradInput {
     pub epilogue: GradEpilogue,
 }
 
-/// The gradient of a layer's weights: `dw [w..]` (overwritten) from `x`, `g [y..]`, and if flagged
-/// `scale [K]` and `count [1] i32`.
+/// The gradient of a layer's weights: `dw [w..]` (overwritten) from `x` and `g [y..]`, and from
+/// those of `scale [K]` and `count [1] i32` whose flags are set.
 ///
 /// Matches the weight gradient of the layer times the scale. With `counted`, images past the count
 /// do not contribute. Positions are summed in order, in blocks of 256.

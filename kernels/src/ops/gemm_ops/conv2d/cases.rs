@@ -180,8 +180,8 @@ fn few_cases() -> Vec<OpCase> {
         ([3, 12, 13, 136], [72, 3, 1, 1], &residual),
         ([2, 6, 7, 40], [72, 3, 2, 1], &all),
         ([3, 12, 13, 136], [5, 3, 1, 1], &residual),
-        // A full tile, tails and rows past the count, also with columns that are not a multiple of
-        // a chunk.
+        // A full tile, tails and rows past the count, including with columns that are not a
+        // multiple of a chunk.
         ([3, 8, 9, 136], [136, 1, 1, 0], &all),
         ([3, 8, 9, 136], [136, 1, 1, 0], &plain),
         ([3, 8, 9, 8], [129, 1, 1, 0], &all),

@@ -22,7 +22,8 @@ use crate::{Cost, Op, OpError, OpRef, TensorDesc, check};
 
 pub use cases::cases;
 
-/// Gradients of RoIs and of patches, added to the maps that they read.
+/// The gradients of a pyramid's maps, summed over the RoIAlign heads and the patches that read
+/// them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LevelGradients {
     /// One to four heads that read the same maps.
