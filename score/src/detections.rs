@@ -33,7 +33,7 @@ pub struct Detection {
     pub score: f64,
     /// `x, y, width, height` in pixels of the original image.
     pub bbox_xywh: [f64; 4],
-    /// The mask, in the size of the original image; required to score masks.
+    /// The mask, at the size of the original image; required to score masks.
     pub segmentation: Option<Rle>,
     /// For each keypoint: x and y in pixels of the original image, and a score or visibility, which
     /// no metric uses. Required to score keypoints.

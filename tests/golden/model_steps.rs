@@ -166,7 +166,7 @@ fn nudge(loaded: &mut Loaded, seed: u32) {
 
 /// A step with an image without objects: the sampled sets, losses and gradients.
 #[test]
-fn detectron2_empty_batch_matches_golden() {
+fn detectron2_image_without_objects_matches_golden() {
     each_case("d2_empty", 2e-5, |report, case| {
         let mut due = trained().filter(|of| of.name != DC5.name);
         let Some(of) = due.find(|of| of.name == case.name()) else { return report.not_due() };

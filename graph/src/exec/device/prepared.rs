@@ -26,13 +26,13 @@ pub struct Prepared {
     input_bytes: usize,
 }
 
-/// Maximum number of positions of a tensor on the CPU; limits the memory of a plan.
+/// Maximum number of positions (elements divided by the last dimension) of a tensor on the CPU;
+/// limits the memory of a plan.
 const CPU_POSITIONS: usize = 1 << 29;
 /// Maximum number of positions of a tensor on a GPU: kernels count positions in an `int`.
 const GPU_POSITIONS: usize = i32::MAX as usize;
 
-/// Rejects tensors with more positions (elements divided by the last dimension) than the target
-/// supports.
+/// Rejects tensors with more positions than the target supports.
 fn check_positions(program: &Program, target: &Target) -> Result<(), GraphError> {
     let limit = if target.is_cpu() { CPU_POSITIONS } else { GPU_POSITIONS };
     for tensor in program.tensors() {
