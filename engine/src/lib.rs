@@ -26,6 +26,7 @@
 // Only tests may panic on errors; all other code returns them.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+// Only for its dependencies: see tools/workspace-hack/Cargo.toml.
 use workspace_hack as _;
 
 mod append;

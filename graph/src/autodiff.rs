@@ -20,6 +20,7 @@ use crate::{GraphError, NodeId, Program, TensorId};
 /// # Errors
 /// [`GraphError::NoGradient`] names a tensor that no loss depends on. [`GraphError::Op`] if a
 /// backward op rejects its tensors, or a loss and `seed` differ in shape.
+/// [`GraphError::DifferentCounts`] names a tensor whose readers have different row counts.
 pub fn differentiate(
     program: &mut Program,
     losses: &[TensorId],

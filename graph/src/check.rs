@@ -1,8 +1,8 @@
 //! Compares a program's nodes on a device with the CPU reference, each on its actual inputs.
 //!
 //! The reference gets the inputs that the node had on the device, so errors do not accumulate from
-//! node to node. An op computes every output element only from its inputs, so all elements are
-//! compared, including unused rows past a count input.
+//! node to node. An op computes every output element only from its inputs, so all elements that it
+//! writes are compared: all but unused rows past the count of [`kernels::Traits::count_input`].
 
 use std::collections::BTreeMap;
 

@@ -58,7 +58,10 @@ pub enum GraphError {
     NoGradient(String),
     /// The ops that read a tensor have different row counts: its gradient is not defined in all
     /// rows that one of them uses.
-    #[error("the ops that read `{0}` have different row counts, or only some have one")]
+    #[error(
+        "the ops that read `{0}` have different row counts, or only some have one: give all the \
+         same"
+    )]
     DifferentCounts(String),
     /// The name is in neither the program nor the state set.
     #[error("no tensor is named `{0}`")]

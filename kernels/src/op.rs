@@ -99,7 +99,7 @@ pub struct Traits {
     /// such ops have a separate stream, concurrent with the rest of the step.
     pub communicates: bool,
     /// Position of the input with the number of rows, or images, in use. Past it, the op neither
-    /// reads rows of its inputs nor writes rows of its first output or of their signs.
+    /// reads rows of its inputs nor writes rows of its first output or their signs.
     pub count_input: Option<usize>,
     /// The last output holds the [`signs`](crate::signs) of output 0.
     pub signs: bool,

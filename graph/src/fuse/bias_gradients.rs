@@ -4,7 +4,7 @@
 use kernels::Fusion;
 use kernels::ops::bias_grad::BiasGrad;
 
-use super::{count_of, is, sweep};
+use super::{is, sweep};
 use crate::Program;
 
 /// Fuses each [`BiasGrad`] into the op whose first output is the gradient that it sums, if that op
@@ -16,7 +16,9 @@ pub fn bias_gradients(program: &mut Program) {
         }
         let (gradient, sum) = (program.nodes[node].inputs[0], program.nodes[node].outputs[0]);
         let writer = uses.writer(gradient).filter(|w| program.nodes[*w].outputs[0] == gradient)?;
-        if count_of(program, writer) != program.nodes[node].inputs.get(1).copied() {
+        let write = &program.nodes[writer];
+        let count = write.op.traits().count_input.map(|input| write.inputs[input]);
+        if count != program.nodes[node].inputs.get(1).copied() {
             return None;
         }
         program.nodes[writer].op = program.nodes[writer].op.fused(Fusion::BiasGrad)?;

@@ -63,12 +63,6 @@ fn is<T: Op>(program: &Program, position: usize) -> bool {
     (program.nodes[position].op.as_ref() as &dyn std::any::Any).is::<T>()
 }
 
-/// The tensor that holds the node's row count, if it has one.
-fn count_of(program: &Program, node: usize) -> Option<TensorId> {
-    let node = &program.nodes[node];
-    node.op.traits().count_input.map(|input| node.inputs[input])
-}
-
 /// Calls `absorb` for each node, then drops the nodes that it returns, which have been fused into
 /// other nodes.
 fn sweep(program: &mut Program, absorb: impl Fn(&mut Program, &Uses, usize) -> Option<usize>) {

@@ -163,7 +163,8 @@ pub enum CaseError {
     Op(#[from] OpError),
     /// An output element was not written, or one past the count was.
     #[error(
-        "{case}: output {output}: an element was not written or is NaN, or one past the count was written"
+        "{case}: output {output}: an element was not written or is NaN, or one past the count was \
+         written"
     )]
     Poison {
         /// The case.

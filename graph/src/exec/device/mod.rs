@@ -138,7 +138,7 @@ impl DeviceExecutor {
         device.upload(main, index, chunk, 0, 4)?;
         // Waits for this upload, and for steps of other executors that use the arena.
         device.synchronize()?;
-        device.write_pinned(chunk, 0, &[0xFF; CHUNK]);
+        device.write_pinned(chunk, 0, &vec![0xFF; CHUNK]);
         programs.iter().try_for_each(|p| initialise_rows(p, &arena, main, chunk))?;
         device.synchronize()?;
         device.free_pinned(chunk)?;
